@@ -1,0 +1,116 @@
+"""What one simulation found: frozen, saved as npz + json, the only thing `viz` needs.
+
+Times are seconds unless the name says otherwise, sizes are bytes, counts are plain numbers. Levels of the
+hierarchy, from far to near: "host", "pcie", "hbm", "l2", "sm" (bytes that arrive at or leave the SMs,
+multicast counted at every receiver), "smem", "registers" (operand bytes read by the tensor cores).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+SCHEMA = 1
+"""Version of the saved form and of `--json`."""
+
+SPAN_KINDS = ("start", "load", "wait", "mma", "epilogue")
+"""`Spans.kind` indexes this: CTA start-up, one k-iteration's loads in flight, consumer waiting for data,
+tensor-core work of one k-iteration, epilogue with its stores."""
+
+SPAN_DTYPE = np.dtype(
+    [("kind", "u1"), ("sm", "i4"), ("slot", "i4"), ("tile", "i4"), ("k", "i4"), ("start_fs", "i8"), ("end_fs", "i8")]
+)
+"""One row a span: SM, CTA slot on that SM, output tile, k-iteration, start and end in femtoseconds of kernel time."""
+
+WINDOW_FIELDS = ("hbm_read_bytes", "hbm_write_bytes", "l2_read_bytes", "l2_write_bytes", "tensor_busy_fs", "active_ctas", "clock_mhz")
+"""Columns of `Windows.values`: sums over the window, except active_ctas (mean) and clock_mhz (in force)."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Activity over kernel time: `values[n_windows, len(WINDOW_FIELDS)]`, float64, each window `width_fs` long."""
+
+    width_fs: int
+    values: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class HostSpan:
+    """One thing the host side did. `lane`: "host", "copy h2d", "copy d2h" or "stream"; seconds from the program's start."""
+
+    lane: str
+    name: str
+    start_s: float
+    end_s: float
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class KernelResult:
+    """One launched kernel: the main GEMM, or the reduction that follows a split-K GEMM."""
+
+    name: str
+    time_s: float
+    sm_cycles: float
+    sm_mhz: float
+    config: dict[str, Any]
+    """The kernel configuration as resolved (family, tile, stages, warps, cluster, group, split, registers, shared memory)."""
+    flops_executed: int
+    """FLOPs the tensor cores ran, padding of tiles to instruction and tile shape included (2 per multiply-add)."""
+    bytes: dict[str, dict[str, int]]
+    """{level: {"read": bytes, "write": bytes}}: read flows towards the tensor cores, write away from them."""
+    requests: dict[str, dict[str, int]]
+    """{level: {"read": n, "write": n}}: tile chunks asked for at that level."""
+    lookups: dict[str, int]
+    """L2 lookups of tile chunks: accesses = hits + merged + misses; "coalesced": served with a neighbour SM's read;
+    and bytes of C chunks: filled, written, clean_evicted, written_back, overwritten, resident."""
+    utilisation: dict[str, float]
+    """{resource: busy fraction of kernel time}: tensor, smem, sm_port, l2, hbm."""
+    waits: dict[str, float]
+    """{reason: fraction of CTA-slot time}, sums to 1: mma, hbm, l2, sm_port, barrier, issue, start, epilogue, idle (no CTA left)."""
+    occupancy: dict[str, Any]
+    """ctas_per_sm, warps_per_sm, limit ("registers" | "shared memory" | "threads" | "ctas"), registers_per_thread, smem_bytes_per_cta."""
+    waves: float
+    """Work items / CTA (or cluster) slots."""
+    sampled: bool
+    """True where the engine fast-forwarded repeated waves."""
+    n_events: int
+    windows: Windows
+    spans: npt.NDArray[np.void] | None = None
+    """SPAN_DTYPE rows, only when traced (`spans_dropped` says how many did not fit)."""
+    spans_dropped: int = 0
+
+
+@dataclass(frozen=True)
+class Result:
+    """One simulated operation, host included, with everything needed to trace the prediction."""
+
+    gpu: dict[str, Any]
+    """The resolved GPU: {"name", "label", "values": {"hbm.bandwidth_gb_per_s": {"value", "unit", "kind", "source"}, ...}}."""
+    workload: dict[str, Any]
+    """The workload as resolved (all fields of `Gemm`), with "flops", "compulsory_bytes", "arithmetic_intensity"."""
+    versions: dict[str, str]
+    kernels: tuple[KernelResult, ...]
+    """In launch order; `main` is the longest."""
+    time_s: float
+    """Sum of all kernels of the call, without gaps, as measured tables define it."""
+    end_to_end_s: float
+    """Host, copies, launches and kernels, from the program's start to the last result byte in place."""
+    flops: int
+    limiter: str
+    """The resource that bounds the main kernel."""
+    evidence: tuple[str, ...]
+    """Short sentences with figures that support the limiter."""
+    advice: tuple[dict[str, Any], ...] = ()
+    """What would help most, each simulated: {"change": text, "time_s": float, "speedup": float}."""
+    host_spans: tuple[HostSpan, ...] = ()
+    options: dict[str, Any] = field(default_factory=dict)
+    """How it was run: clock cap, full or sampled, family and tile as asked for."""
+
+    @property
+    def main(self) -> KernelResult:
+        """The longest kernel."""
+        return max(self.kernels, key=lambda kernel: kernel.time_s)

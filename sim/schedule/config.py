@@ -1,0 +1,50 @@
+"""How a GEMM is cut: the kernel configuration, in terms of C[m, n] (block_m along m, block_n along n)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+FAMILIES = ("multistage", "persistent", "split_k")
+
+
+@dataclass(frozen=True)
+class KernelConfig:
+    """One kernel configuration. Sizes are elements; `stages` counts ring slots; `warps` all warps of a CTA.
+
+    A field left None is resolved by `sim.schedule` (registers from the accumulator and operands, warps from the
+    family, raster from the shape).
+    """
+
+    family: str
+    """"multistage": one CTA an output tile, cp.async ring. "persistent": TMA producer, consumer warpgroups, static
+    tile schedule over clusters. "split_k": either of them on slices of k, fp32 partial sums, then a reduction kernel."""
+    block_m: int
+    block_n: int
+    block_k: int
+    stages: int
+    warps: int
+    cluster_m: int = 1
+    """CTAs of a cluster along m; they share (multicast) the B tile."""
+    cluster_n: int = 1
+    """CTAs of a cluster along n; they share (multicast) the A tile."""
+    raster: str = "m"
+    """Direction in which consecutive tiles walk inside a group: "m" or "n"."""
+    group: int = 1
+    """Tiles along m that a group holds (Triton's GROUP_M; 1 = plain order)."""
+    split_k: int = 1
+    pingpong: bool = False
+    """Persistent only: two consumer warpgroups alternate tiles (else both work on one tile: cooperative)."""
+    loads: str = "cp_async"
+    """"cp_async" (16 B or less a thread), "tma" (bulk copies) or "ldg" (through registers, before Ampere)."""
+    mma: str = "wgmma"
+    """"wgmma", "mma_sync" or "fma" (CUDA cores)."""
+    mma_m_along: str = "m"
+    """The side of C that the instruction's M runs along; "n" where the kernel computes the transpose."""
+    n_ctas: int | None = None
+    """CTAs launched, where the name or the grid tells; else one a tile, or all slots for persistent kernels."""
+    registers_per_thread: int | None = None
+    spill_bytes_per_thread: int = 0
+    smem_bytes: int | None = None
+    """Shared memory of a CTA, where the compiler's figure is known."""
+    name: str = ""
+    """The real kernel name it was parsed from, if any."""
