@@ -1,0 +1,243 @@
+"""One matrix multiplication C[m, n] = A[m, k] B[k, n] (+ epilogue): its tensors, exact FLOPs and exact bytes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hwmodels.errors import ConfigError
+from workloads.dtypes import BYTES, COMBINATIONS
+
+MAX_DIMENSION = 131072
+MAX_BATCH = 65536
+MAX_LEADING = 2**31 - 1
+"""BLAS passes leading dimensions as 32-bit integers."""
+
+LAYOUTS = ("tn", "nn", "nt", "tt")
+OPERAND_PLACES = ("hbm", "pinned", "pageable")
+RESULT_PLACES = ("hbm", "host")
+L2_STATES = ("cold", "warm")
+
+EPILOGUES = {"none": 0, "bias": 1, "bias_gelu": 10, "bias_silu": 4, "residual": 1}
+"""Epilogue -> FLOPs for each element of C. An add, multiply, divide or transcendental counts 1: bias or residual 1;
+GELU (tanh form) 9: x*x*x 2, scale 1, add 1, scale 1, tanh 1, add 1, half 1, times x 1; SiLU 3: exp, add, divide."""
+
+MAX_ALIGNMENT_BYTES = 128
+
+
+@dataclass(frozen=True)
+class Gemm:
+    """A GEMM as asked for: sizes in elements, where the tensors lie, and what follows the multiplication.
+
+    `layout` gives A then B, in BLAS letters as PyTorch stores them: A is row-major [m, k] in "tn" and "nn" and
+    stored [k, m] in "nt" and "tt"; B is stored [n, k] (a linear layer's weight) in "tn" and "tt" and [k, n] in
+    "nn" and "nt". C is row-major [m, n]. Batches are packed one behind the other; a bias is one vector for all.
+    A field left None takes its default: types from `COMBINATIONS`, leading dimensions packed; the properties
+    `accumulator_dtype`, `result_dtype` and `leading(operand)` give the resolved values.
+
+    `l2` says whether A and B lie in L2 when the kernel starts; `inputs` (A and the epilogue's operand) and
+    `weights` (B) where they start, `result` where C must end.
+
+    Raises `ConfigError` for a value outside its range or a combination of types that no GEMM has.
+    """
+
+    m: int
+    n: int
+    k: int
+    batch: int = 1
+    dtype: str = "bf16"
+    acc_dtype: str | None = None
+    out_dtype: str | None = None
+    layout: str = "tn"
+    lda: int | None = None
+    ldb: int | None = None
+    ldc: int | None = None
+    epilogue: str = "none"
+    l2: str = "cold"
+    inputs: str = "hbm"
+    weights: str = "hbm"
+    result: str = "hbm"
+
+    def __post_init__(self) -> None:
+        for name in ("m", "n", "k"):
+            _check_integer(name, getattr(self, name), 1, MAX_DIMENSION)
+        _check_integer("batch", self.batch, 1, MAX_BATCH)
+        self._check_types()
+        _check_choice("layout", self.layout, LAYOUTS)
+        _check_choice("epilogue", self.epilogue, tuple(EPILOGUES))
+        _check_choice("l2", self.l2, L2_STATES)
+        _check_choice("inputs", self.inputs, OPERAND_PLACES)
+        _check_choice("weights", self.weights, OPERAND_PLACES)
+        _check_choice("result", self.result, RESULT_PLACES)
+        for name in ("lda", "ldb", "ldc"):
+            if getattr(self, name) is not None:
+                _check_integer(name, getattr(self, name), self._extent(name[-1]), MAX_LEADING)
+
+    def _check_types(self) -> None:
+        _check_choice("dtype", self.dtype, tuple(COMBINATIONS))
+        accumulators, results = COMBINATIONS[self.dtype]
+        if self.acc_dtype is not None:
+            _check_choice("acc_dtype", self.acc_dtype, accumulators, f" with dtype {self.dtype}")
+        if self.out_dtype is not None:
+            _check_choice("out_dtype", self.out_dtype, results, f" with dtype {self.dtype}")
+
+    # Types and sizes of one element.
+    @property
+    def accumulator_dtype(self) -> str:
+        """Type the products are summed in."""
+        return self.acc_dtype or COMBINATIONS[self.dtype][0][0]
+
+    @property
+    def result_dtype(self) -> str:
+        """Type of C in memory."""
+        default = "bf16" if self.dtype.startswith("fp8") else COMBINATIONS[self.dtype][1][0]
+        return self.out_dtype or default
+
+    @property
+    def a_element_bytes(self) -> int:
+        """Bytes of one element of A."""
+        return BYTES[self.dtype]
+
+    @property
+    def b_element_bytes(self) -> int:
+        """Bytes of one element of B."""
+        return BYTES[self.dtype]
+
+    @property
+    def c_element_bytes(self) -> int:
+        """Bytes of one element of C."""
+        return BYTES[self.result_dtype]
+
+    @property
+    def accumulator_bytes(self) -> int:
+        """Bytes of one accumulator in registers, and of one split-K partial sum."""
+        return BYTES[self.accumulator_dtype]
+
+    # Exact counts.
+    @property
+    def flops(self) -> int:
+        """2 m n k for each batch: one multiply and one add a product."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def epilogue_flops(self) -> int:
+        """FLOPs of the epilogue, counted as `EPILOGUES` says; they run on the CUDA cores."""
+        return EPILOGUES[self.epilogue] * self.batch * self.m * self.n
+
+    @property
+    def a_bytes(self) -> int:
+        """Bytes of A's elements (not the gaps a leading dimension leaves)."""
+        return self.batch * self.m * self.k * self.a_element_bytes
+
+    @property
+    def b_bytes(self) -> int:
+        """Bytes of B's elements."""
+        return self.batch * self.k * self.n * self.b_element_bytes
+
+    @property
+    def c_bytes(self) -> int:
+        """Bytes of C's elements."""
+        return self.batch * self.m * self.n * self.c_element_bytes
+
+    @property
+    def epilogue_bytes(self) -> int:
+        """Bytes the epilogue reads: a bias vector of n, or a residual as large as C, in C's type."""
+        if self.epilogue == "residual":
+            return self.c_bytes
+        return 0 if self.epilogue == "none" else self.n * self.c_element_bytes
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Every input read once and every output written once: no schedule moves less when nothing is cached."""
+        return self.a_bytes + self.b_bytes + self.epilogue_bytes + self.c_bytes
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOPs of the multiplication for each compulsory byte."""
+        return self.flops / self.compulsory_bytes
+
+    # How the tensors lie in memory.
+    def k_is_contiguous(self, operand: str) -> bool:
+        """Whether rows along k lie contiguous in memory ("a" or "b"); else rows along m (A) or n (B) do."""
+        return self.layout in (("tn", "nn") if _operand(operand, "ab") == "a" else ("tn", "tt"))
+
+    def _extent(self, operand: str) -> int:
+        if operand == "c":
+            return self.n
+        return self.k if self.k_is_contiguous(operand) else {"a": self.m, "b": self.n}[operand]
+
+    def leading(self, operand: str) -> int:
+        """Leading dimension of "a", "b" or "c": elements from one contiguous row to the next."""
+        given = {"a": self.lda, "b": self.ldb, "c": self.ldc}[_operand(operand, "abc")]
+        return self._extent(operand) if given is None else given
+
+    def element_bytes(self, operand: str) -> int:
+        """Bytes of one element of "a", "b" or "c"."""
+        return {"a": self.a_element_bytes, "b": self.b_element_bytes, "c": self.c_element_bytes}[
+            _operand(operand, "abc")
+        ]
+
+    def contiguous_bytes(self, operand: str) -> int:
+        """Bytes of one row of the operand along its contiguous direction."""
+        return self._extent(_operand(operand, "abc")) * self.element_bytes(operand)
+
+    @property
+    def a_contiguous_bytes(self) -> int:
+        """Bytes of one row of A along its contiguous direction."""
+        return self.contiguous_bytes("a")
+
+    @property
+    def b_contiguous_bytes(self) -> int:
+        """Bytes of one row of B along its contiguous direction."""
+        return self.contiguous_bytes("b")
+
+    def alignment_bytes(self, operand: str) -> int:
+        """Alignment every row of the operand has: the largest power of two that divides the leading dimension in
+        bytes, 128 at most (tensors themselves start aligned). TMA and 16 B cp.async need 16; less means shorter
+        loads."""
+        leading_bytes = self.leading(operand) * self.element_bytes(operand)
+        return min(leading_bytes & -leading_bytes, MAX_ALIGNMENT_BYTES)
+
+    def allocation_bytes(self, operand: str) -> int:
+        """Bytes the operand occupies in memory, gaps between its rows included."""
+        rows = {
+            "a": self.m if self.k_is_contiguous("a") else self.k,
+            "b": self.n if self.k_is_contiguous("b") else self.k,
+            "c": self.m,
+        }[_operand(operand, "abc")]
+        return self.batch * rows * self.leading(operand) * self.element_bytes(operand)
+
+    def describe(self) -> dict[str, Any]:
+        """All fields as resolved, with "flops", "epilogue_flops", the bytes and "arithmetic_intensity"."""
+        resolved = {
+            "acc_dtype": self.accumulator_dtype,
+            "out_dtype": self.result_dtype,
+            **{f"ld{operand}": self.leading(operand) for operand in "abc"},
+        }
+        derived = (
+            "flops",
+            "epilogue_flops",
+            "a_bytes",
+            "b_bytes",
+            "c_bytes",
+            "epilogue_bytes",
+            "compulsory_bytes",
+            "arithmetic_intensity",
+        )
+        return {"operation": "gemm", **asdict(self), **resolved, **{name: getattr(self, name) for name in derived}}
+
+
+def _check_integer(name: str, value: object, low: int, high: int) -> None:
+    if type(value) is not int or not low <= value <= high:
+        raise ConfigError(f"{name} = {value!r}: must be an integer from {low} to {high} (workload gemm)")
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...], where: str = "") -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(choices)}{where} (workload gemm)")
+
+
+def _operand(name: str, allowed: str) -> str:
+    if len(name) != 1 or name not in allowed:
+        raise ConfigError(f"operand = {name!r}: must be one of {', '.join(allowed)} (workload gemm)")
+    return name
