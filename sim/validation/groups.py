@@ -1,0 +1,101 @@
+"""Names of the groups a row is scored in, and the subset a limit takes. Both read inputs only, bar one time band."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from sim.validation.replay import gemm_of
+from sim.validation.tables import Inputs, Row
+
+SHORT_US = 10.0
+GEMV_ROWS = 16
+"""Rows of A up to which a GEMM reads its weights and does little else."""
+ALIGNMENT_BYTES = 16
+"""What TMA and 16-byte cp.async need of every row's start."""
+UNNAMED_FAMILIES = ("square", "random")
+"""Shape families that are no language model's layer."""
+
+
+def shape_family(inputs: Inputs) -> str:
+    """The shape's name up to the first dot ("llama2-7b.qkv" -> "llama2-7b")."""
+    return inputs.name.split(".", 1)[0]
+
+
+def shape_name(inputs: Inputs) -> str:
+    """Sizes as mxnxk."""
+    return f"{inputs.m}x{inputs.n}x{inputs.k}"
+
+
+def is_llm_shaped(inputs: Inputs) -> bool:
+    """Whether the row's shape is a layer of a language model."""
+    return shape_family(inputs) not in UNNAMED_FAMILIES
+
+
+def is_split_k(inputs: Inputs) -> bool:
+    """Whether the measured kernel splits k, by its name or the reduction launched behind it."""
+    return "splitk" in (inputs.kernel + inputs.other_kernels).lower()
+
+
+def is_misaligned(inputs: Inputs) -> bool:
+    """Whether rows of A, B or C do not all start on 16 bytes."""
+    gemm = gemm_of(inputs)
+    return any(gemm.alignment_bytes(operand) < ALIGNMENT_BYTES for operand in "abc")
+
+
+def base_name(inputs: Inputs) -> str:
+    """The finest group of a row: type, layout, L2, operation and shape family; or library, type and shape."""
+    if inputs.kind == "gemm":
+        return f"{_how(inputs)} {shape_family(inputs)}"
+    if inputs.kind == "tile_sweep":
+        return f"{short_dtype(inputs.dtype)} {shape_name(inputs)}"
+    return f"{inputs.library} {short_dtype(inputs.dtype)} {shape_name(inputs)}"
+
+
+def _how(inputs: Inputs) -> str:
+    return f"{short_dtype(inputs.dtype)} {inputs.layout} {inputs.l2} {inputs.op}"
+
+
+def short_dtype(dtype: str) -> str:
+    """The table's spelling: both fp8 formats are "fp8"."""
+    return "fp8" if dtype.startswith("fp8") else dtype
+
+
+def names(row: Row) -> tuple[str, ...]:
+    """Every group the row belongs to, summaries first and `base_name` last."""
+    inputs = row.inputs
+    summaries = [f"all {short_dtype(inputs.dtype)}"]
+    if inputs.kind == "gemm" and is_llm_shaped(inputs):
+        summaries.insert(0, f"{_how(inputs)} LLM-shaped")
+    if inputs.kind == "counters":
+        summaries[0] = f"{inputs.library} {short_dtype(inputs.dtype)}"
+    summaries += [name for name, belongs in _TRAITS.items() if belongs(row)]
+    return tuple(dict.fromkeys((*summaries, base_name(inputs))))
+
+
+_TRAITS: dict[str, Callable[[Row], bool]] = {
+    f"any kernel under {SHORT_US:g} us": lambda row: row.measured.time_us < SHORT_US,
+    "warm L2": lambda row: row.inputs.l2 == "warm",
+    "layouts nn, nt and tt": lambda row: row.inputs.layout != "tn",
+    "fused epilogues": lambda row: row.inputs.op != "mm",
+    "split-K": lambda row: is_split_k(row.inputs),
+    f"GEMV-like (m <= {GEMV_ROWS})": lambda row: row.inputs.m <= GEMV_ROWS,
+    "misaligned rows": lambda row: is_misaligned(row.inputs),
+    "spilling": lambda row: bool(row.inputs.spills),
+}
+
+
+def subset(rows: tuple[Row, ...], limit: int) -> tuple[Row, ...]:
+    """`limit` rows in proportion to their finest groups: sorted by group, hashed within, then every len/limit-th.
+
+    Reads inputs only, so that the choice does not depend on what was measured; rows come back in file order.
+    """
+    if limit >= len(rows):
+        return rows
+    order = sorted(rows, key=lambda row: (base_name(row.inputs), _hash(repr(row.inputs)), row.line))
+    taken = [order[(2 * i + 1) * len(rows) // (2 * limit)] for i in range(limit)]
+    return tuple(sorted(taken, key=lambda row: row.line))
+
+
+def _hash(text: str) -> int:
+    return zlib.crc32(text.encode())

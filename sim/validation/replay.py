@@ -1,0 +1,252 @@
+"""From a row's inputs to the quantities its table holds, through one call of the simulator a row.
+
+What `time` means differs by table. gemm: all launches of the call (main kernel, split-K reduction, memset), no gaps.
+tile_sweep: the one kernel, over twelve input pairs in turn. counters: the main kernel alone, caches flushed before,
+with what Nsight Compute adds. Nothing here can read a measured value: it is handed `Inputs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hwmodels.errors import ConfigError
+from sim.schedule.config import KernelConfig
+from sim.validation.tables import TILE_FIELDS, Inputs
+from workloads.gemm import Gemm
+
+if TYPE_CHECKING:
+    from hwmodels.spec import Gpu
+    from sim.result import KernelResult, Result
+
+EPILOGUES = {"mm": "none", "addmm": "bias", "addmm_gelu": "bias_gelu"}
+OUT_DTYPES = {"int8": "int32", "fp8_e4m3": "bf16", "fp8_e5m2": "bf16"}
+"""Result types the tables were measured with, where they differ from the operands'."""
+
+NSIGHT_OVERHEAD_US = 1.2
+"""Time that Nsight Compute adds to one launch, us; microbenchmark: median of counters.csv time_us minus gemm.csv
+kernel_us over the 89 pairs of the same cuBLAS kernel and shape below 10 us on an H200 (1.23; 1.18 over Triton's 33
+kernels of 1024^3). A property of the tool, so no GPU's table holds it."""
+
+MEMSET_US = 0.85
+"""One "Memset (Device)" that cuBLAS launches with a persistent kernel, us; microbenchmark: median of time_us minus
+kernel_us over the 203 rows of gemm.csv with one memset (0.72 to 1.46)."""
+
+SWEEP_PAIRS = 12
+"""Input pairs a tile sweep reads in turn."""
+SPILL_BYTES = 4
+"""Bytes of one spilled register."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One question to the simulator: the workload and, unless the tile is to be chosen, the kernel configuration.
+
+    Two rows that ask the same question have equal cases, and it is asked once.
+    """
+
+    inputs: Inputs
+    gemm: Gemm
+    config: KernelConfig | None
+    family: str | None = None
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """The simulator's counterpart of `tables.Measured`, same names and units."""
+
+    time_us: float
+    sm_cycles: float
+    sm_mhz: float
+    dram_read_bytes: float
+    dram_write_bytes: float
+    l2_read_bytes: float
+    sm_received_bytes: float
+    l2_hit_pct: float
+    tensor_active_pct: float
+
+
+Predict = Callable[[Case], "Result"]
+Progress = Callable[[int, int], None]
+
+
+def gemm_of(inputs: Inputs, l2: str | None = None) -> Gemm:
+    """The workload of a row; raises ConfigError where no GEMM has these sizes or types."""
+    return Gemm(
+        inputs.m,
+        inputs.n,
+        inputs.k,
+        dtype=inputs.dtype,
+        out_dtype=OUT_DTYPES.get(inputs.dtype),
+        layout=inputs.layout,
+        epilogue=EPILOGUES[inputs.op],
+        l2=l2 or inputs.l2,
+    )
+
+
+def l2_state(inputs: Inputs, gpu: Gpu) -> str:
+    """ "cold" or "warm" as the table was measured.
+
+    A tile sweep comes back to an input pair after eleven others. Least-recently-used replacement keeps nothing of a
+    rotation larger than what L2 holds of distinct lines, and all of one that fits. The smallest swept shape (1024^3,
+    50 MB on a 60 MiB L2) is cold by this rule, and its times differ from those behind flushed caches by no more than
+    Nsight's own overhead.
+    """
+    if inputs.kind != "tile_sweep":
+        return inputs.l2
+    gemm = gemm_of(inputs)
+    capacity_bytes = gpu.l2.capacity_mib * 2**20 * gpu.l2.effective_fraction
+    return "warm" if SWEEP_PAIRS * (gemm.a_bytes + gemm.b_bytes) <= capacity_bytes else "cold"
+
+
+def tile_config(inputs: Inputs, gpu: Gpu) -> KernelConfig:
+    """A Triton row's kernel: cp.async ring, wgmma where the GPU has it and the tile is 64 rows or more."""
+    mma = "wgmma" if gpu.tensor.wgmma and (inputs.block_m or 0) >= 64 else "mma_sync"
+    spills = inputs.spills or 0
+    block_m, block_n, block_k, stages, warps, group = (_given(inputs, name) for name in TILE_FIELDS)
+    return KernelConfig(
+        family="multistage",
+        block_m=block_m,
+        block_n=block_n,
+        block_k=block_k,
+        stages=stages,
+        warps=warps,
+        group=group,
+        loads="cp_async" if gpu.tensor.cp_async else "ldg",
+        mma="fma" if inputs.dtype == "fp32" else mma,
+        registers_per_thread=inputs.regs,
+        spill_bytes_per_thread=spills * SPILL_BYTES,
+        smem_bytes=inputs.smem,
+        name=inputs.kernel,
+    )
+
+
+def _given(inputs: Inputs, name: str) -> int:
+    value = getattr(inputs, name)
+    if value is None:
+        raise ConfigError(f"{name} is blank: a triton row must have it")
+    return int(value)
+
+
+def case_of(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case:
+    """The question a row asks. With `tile` "auto" the kernel's name and tile are dropped before anything reads them."""
+    triton = inputs.library == "triton"
+    if tile == "auto":
+        inputs = _without_kernel(inputs)
+        return Case(inputs, gemm_of(inputs, l2_state(inputs, gpu)), None, "multistage" if triton else None)
+    gemm = gemm_of(inputs, l2_state(inputs, gpu))
+    if triton:
+        return Case(inputs, gemm, tile_config(inputs, gpu))
+    from sim.schedule.names import parse_kernel_name
+
+    return Case(inputs, gemm, parse_kernel_name(inputs.kernel, gemm, grid=inputs.grid, block=inputs.block))
+
+
+def _without_kernel(inputs: Inputs) -> Inputs:
+    """The row's question alone: shape, types, layout, operation, L2 state and library."""
+    return Inputs(
+        kind=inputs.kind,
+        m=inputs.m,
+        n=inputs.n,
+        k=inputs.k,
+        dtype=inputs.dtype,
+        op=inputs.op,
+        layout=inputs.layout,
+        l2=inputs.l2,
+        library=inputs.library,
+    )
+
+
+def simulator(gpu: Gpu) -> Predict:
+    """The real `predict`: one call of `sim.run.simulate` for a case."""
+    from sim.run import simulate
+
+    def predict(case: Case) -> Result:
+        if case.config is None:
+            return simulate(case.gemm, gpu, family=case.family, tile="auto")
+        return simulate(case.gemm, gpu, config=case.config)
+
+    return predict
+
+
+def predicted(case: Case, result: Result) -> Predicted:
+    """The table's quantities out of a result; see the module's head for what `time` covers."""
+    main = result.main
+    overhead_us = NSIGHT_OVERHEAD_US if case.inputs.kind == "counters" else 0.0
+    cycles = main.sm_cycles + overhead_us * main.sm_mhz
+    return Predicted(
+        time_us=_time_us(case, result, main) + overhead_us,
+        sm_cycles=cycles,
+        sm_mhz=main.sm_mhz,
+        dram_read_bytes=main.bytes["hbm"]["read"],
+        dram_write_bytes=main.bytes["hbm"]["write"],
+        l2_read_bytes=main.bytes["l2"]["read"],
+        sm_received_bytes=main.bytes["sm"]["read"],
+        l2_hit_pct=_l2_hit_pct(main),
+        tensor_active_pct=100 * main.utilisation["tensor"] * (main.sm_cycles / cycles if cycles else 0.0),
+    )
+
+
+def _time_us(case: Case, result: Result, main: KernelResult) -> float:
+    if case.inputs.kind == "counters":
+        return main.time_s * 1e6
+    modelled = any("memset" in kernel.name.lower() for kernel in result.kernels)
+    return result.time_s * 1e6 + (0 if modelled else _n_memsets(case, main)) * MEMSET_US
+
+
+def _n_memsets(case: Case, main: KernelResult) -> int:
+    """As launched beside a named kernel; for a chosen one, one where a persistent kernel has more tiles than CTAs."""
+    if case.config is None:
+        return int(main.config["family"] == "persistent" and main.waves > 1)
+    return case.inputs.other_kernels.count("Memset")
+
+
+def _l2_hit_pct(main: KernelResult) -> float:
+    """Lookups that did not start a fill of their own, as a share of all; merged ones wait for another's fill."""
+    accesses = main.lookups["accesses"]
+    return 100 * (main.lookups["hits"] + main.lookups["merged"]) / accesses if accesses else 0.0
+
+
+def replay(
+    rows: list[Inputs],
+    gpu: Gpu,
+    predict: Predict,
+    *,
+    tile: str | None = None,
+    threads: int = 2,
+    progress: Progress | None = None,
+) -> list[Predicted | str]:
+    """Predict each row, in the rows' order; a row that cannot be modelled gets the reason instead.
+
+    The engine releases the interpreter lock, so `threads` rows run at once; the outcome does not depend on it. An
+    interrupt drops what has not started.
+    """
+    cases = [_case_or_reason(inputs, gpu, tile) for inputs in rows]
+    pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="validate")
+    try:
+        asked = {case: pool.submit(_ask, predict, case) for case in dict.fromkeys(cases) if isinstance(case, Case)}
+        outcome: list[Predicted | str] = []
+        for case in cases:
+            outcome.append(case if isinstance(case, str) else asked[case].result())
+            if progress is not None:
+                progress(len(outcome), len(rows))
+        return outcome
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _case_or_reason(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case | str:
+    try:
+        return case_of(inputs, gpu, tile)
+    except ConfigError as error:
+        return str(error)
+
+
+def _ask(predict: Predict, case: Case) -> Predicted | str:
+    """Runs in a worker; keeps the few figures a table has and lets the result go."""
+    try:
+        return predicted(case, predict(case))
+    except ConfigError as error:
+        return str(error)

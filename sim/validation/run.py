@@ -1,0 +1,154 @@
+"""`validate`: a table of measured kernels against the simulator, from the file to the report."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hwmodels.errors import ConfigError
+from sim.validation.groups import names, shape_name, subset
+from sim.validation.replay import Predict, Predicted, Progress, replay, simulator
+from sim.validation.report import Report
+from sim.validation.roofline import shipped_control
+from sim.validation.scores import Scored, grouped, summary
+from sim.validation.tables import Row, Table, read_table
+
+if TYPE_CHECKING:
+    from hwmodels.spec import Gpu
+
+MAX_THREADS = 64
+OVERALL_NAME = "all rows"
+
+
+def validate(
+    gpu: Gpu,
+    measurements: Path,
+    *,
+    tile: str | None = None,
+    limit: int | None = None,
+    progress: Progress | None = None,
+    threads: int = 2,
+    predict: Predict | None = None,
+) -> Report:
+    """Replay each row of a table with the row's own kernel and report the error a group, beside the roofline's.
+
+    `tile` "auto" ignores kernel names and tiles and lets the simulator choose; rows that then ask the same question
+    (one shape, many tiles) become one, compared with the fastest measured. `limit` takes that many rows, in
+    proportion to their groups. `progress(done, total)` is called from the caller's thread. `predict` stands in for
+    the simulator (tests do that). Raises ConfigError for a bad option or a file that is no such table.
+    """
+    _check_options(tile, limit, threads)
+    table = read_table(measurements)
+    rows = table.rows if limit is None else subset(table.rows, limit)
+    outcome = replay(
+        [row.inputs for row in rows],
+        gpu,
+        predict or simulator(gpu),
+        tile=tile,
+        threads=threads,
+        progress=progress,
+    )
+    return _report(gpu, table, Path(measurements).name, rows, outcome, tile)
+
+
+def _check_options(tile: str | None, limit: int | None, threads: int) -> None:
+    if tile not in (None, "auto"):
+        raise ConfigError(f"tile = {tile!r}: must be auto or not given (validate)")
+    if limit is not None and limit < 1:
+        raise ConfigError(f"limit = {limit}: must be at least 1 row (validate)")
+    if not 1 <= threads <= MAX_THREADS:
+        raise ConfigError(f"threads = {threads}: must be from 1 to {MAX_THREADS} (validate)")
+
+
+def _report(
+    gpu: Gpu,
+    table: Table,
+    source: str,
+    rows: Sequence[Row],
+    outcome: Sequence[Predicted | str],
+    tile: str | None,
+) -> Report:
+    control, shipped = shipped_control(gpu.name, table.kind)
+    failed = [(row, found) for row, found in zip(rows, outcome, strict=True) if isinstance(found, str)]
+    scored = [
+        Scored(row, found, control.time_us(row.inputs))
+        for row, found in zip(rows, outcome, strict=True)
+        if isinstance(found, Predicted)
+    ]
+    scored, repeated = _one_a_shape(scored) if tile == "auto" else (scored, [])
+    skipped = [*table.skipped, *({"row": row.line, "reason": reason} for row, reason in failed), *repeated]
+    return Report(
+        gpu=gpu.name,
+        kind=table.kind,
+        source=source,
+        groups=tuple(grouped(table.kind, scored)),
+        overall=summary(table.kind, OVERALL_NAME, scored),
+        skipped=tuple(sorted(skipped, key=lambda entry: int(entry["row"]))),
+        n_rows=len(rows) + len(table.skipped),
+        skipped_by_group=_count_groups([row for row, _ in failed]),
+        fitted=_fitted(gpu),
+        notes=_notes(table, rows, shipped, tile),
+    )
+
+
+def _one_a_shape(scored: Sequence[Scored]) -> tuple[list[Scored], list[dict[str, Any]]]:
+    """Where the tile is chosen, tiles of one shape are one question: keep the fastest measured, name the others."""
+    fastest: dict[tuple[str, ...], Scored] = {}
+    for item in sorted(scored, key=lambda item: item.row.measured.time_us):
+        fastest.setdefault(_question(item), item)
+    kept, repeated = [], []
+    for item in scored:
+        best = fastest[_question(item)]
+        if best is item:
+            kept.append(item)
+        else:
+            reason = f"tile = auto: the same question as row {best.row.line}, the fastest tile of this shape"
+            repeated.append({"row": item.row.line, "reason": reason})
+    return kept, repeated
+
+
+def _question(item: Scored) -> tuple[str, ...]:
+    """The shape for a row that came from a sweep over tiles; any other row is a question of its own."""
+    inputs = item.row.inputs
+    return (inputs.dtype, shape_name(inputs)) if inputs.library == "triton" else (str(item.row.line),)
+
+
+def _count_groups(rows: Sequence[Row]) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for row in rows:
+        for name in _group_names(row):
+            counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _group_names(row: Row) -> tuple[str, ...]:
+    """The groups of a row, none where its sizes are beyond what a workload may have."""
+    try:
+        return names(row)
+    except ConfigError:
+        return ()
+
+
+def _fitted(gpu: Gpu) -> tuple[dict[str, Any], ...]:
+    found = []
+    for path, (unit, kind, source) in gpu.provenance.items():
+        if kind == "fitted":
+            value: Any = gpu
+            for part in path.split("."):
+                value = getattr(value, part)
+            found.append({"name": path, "value": value, "unit": unit, "source": source})
+    return tuple(found)
+
+
+def _notes(table: Table, rows: Sequence[Row], shipped: dict[str, Any], tile: str | None) -> tuple[str, ...]:
+    notes = []
+    if len(rows) < len(table.rows):
+        notes.append(
+            f"{len(rows)} of {len(table.rows)} rows taken, in proportion to their groups, by a hash of inputs."
+        )
+    if tile == "auto":
+        notes.append("The kernel is chosen by the simulator; names and tiles of the table are ignored.")
+    if shipped["source"] is None:
+        notes.append("No measured table is shipped for this GPU, so there is no roofline to compare with.")
+    return tuple(notes)
