@@ -137,11 +137,15 @@ def case_of(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case:
         inputs = _without_kernel(inputs)
         return Case(inputs, gemm_of(inputs, l2_state(inputs, gpu)), None, "multistage" if triton else None)
     gemm = gemm_of(inputs, l2_state(inputs, gpu))
-    if triton:
-        return Case(inputs, gemm, tile_config(inputs, gpu))
+    return Case(inputs, gemm, tile_config(inputs, gpu) if triton else named_config(inputs, gemm))
+
+
+def named_config(inputs: Inputs, gemm: Gemm) -> KernelConfig:
+    """A library kernel's configuration from its name and launch; raises ConfigError for a name not known."""
     from sim.schedule.names import parse_kernel_name
 
-    return Case(inputs, gemm, parse_kernel_name(inputs.kernel, gemm, grid=inputs.grid, block=inputs.block))
+    config: KernelConfig = parse_kernel_name(inputs.kernel, gemm, grid=inputs.grid, block=inputs.block)
+    return config
 
 
 def _without_kernel(inputs: Inputs) -> Inputs:

@@ -67,8 +67,15 @@ class Report:
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Headings and text rows, without the columns that this kind of table does not have."""
         keys = [key for key in COLUMNS if any(group.get(key) is not None for group in self.shown)]
+        header = [COLUMNS[key] for key in keys]
         rows = [[_cell(key, group.get(key)) for key in keys] for group in self.shown]
-        return [COLUMNS[key] for key in keys], rows
+        return header[:2] + ["skipped"] + header[2:], [
+            row[:2] + [str(self._n_skipped(group))] + row[2:] for row, group in zip(rows, self.shown, strict=True)
+        ]
+
+    def _n_skipped(self, group: dict[str, Any]) -> int:
+        """Rows of a group that could not be modelled; of all rows, the unreadable ones too."""
+        return len(self.skipped) if group is self.overall else self.skipped_by_group.get(group["name"], 0)
 
     def worst_table(self) -> tuple[list[str], list[list[str]]]:
         """Headings and text rows of the rows with the largest errors."""

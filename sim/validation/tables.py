@@ -107,21 +107,21 @@ class _CellError(Exception):
 
 
 # Cells: text -> value, or _CellError with the allowed range.
-def _whole(text: str) -> int:
-    try:
-        value = float(text)
-    except ValueError:
-        raise _CellError("must be an integer") from None
-    if not math.isfinite(value) or value != int(value) or not 0 <= value <= MAX_INTEGER:
-        raise _CellError(f"must be an integer from 0 to {MAX_INTEGER}")
-    return int(value)
+def _integer(low: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not low <= value <= MAX_INTEGER or value != int(value):
+            raise _CellError(f"must be an integer from {low} to {MAX_INTEGER}")
+        return int(value)
+
+    return parse
 
 
-def _count(text: str) -> int:
-    value = _whole(text)
-    if value < 1:
-        raise _CellError(f"must be an integer from 1 to {MAX_INTEGER}")
-    return value
+_whole = _integer(0)
+_count = _integer(1)
 
 
 def _non_negative(text: str) -> float:
@@ -305,9 +305,9 @@ def _check_width(cells: list[str], expected: int, extra_lines: int) -> None:
 
 def recognise(header: list[str], path: Path) -> str:
     """Kind of table by its columns; raises ConfigError naming missing, repeated or unknown columns."""
-    repeated = sorted({column for column in header if header.count(column) > 1 and column})
+    repeated = ", ".join(sorted({_shortened(column) for column in header if header.count(column) > 1 and column}))
     if repeated:
-        raise ConfigError(f"measurements = {path}: column {', '.join(repeated)} appears twice, must be unique")
+        raise ConfigError(f"measurements = {path}: column {repeated} appears twice, must be unique")
     kinds = [kind for kind, schema in SCHEMAS.items() if len(set(schema.signature) & set(header)) >= 2]
     if not kinds:
         known = "; ".join(f"{kind}: {', '.join(schema.required)}" for kind, schema in SCHEMAS.items())
