@@ -22,7 +22,7 @@ __global__ void where(int* out, int spin) {
 static void place(int sms) {
   int* d; CK(cudaMalloc(&d, 1 << 20)); std::vector<int> h(1 << 18);
   for (int smem : {200 * 1024, 100 * 1024, 50 * 1024}) {
-    CK(cudaFuncSetAttribute(where, cudaFuncAttributeMaxDynamicSharedMemorySize, smem));
+    CK(cudaFuncSetAttribute(where, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 * 1024));
     int n = sms * 5;
     where<<<n, 128, smem>>>(d, 20000); CK(cudaDeviceSynchronize());
     CK(cudaMemcpy(h.data(), d, n * 4, cudaMemcpyDeviceToHost));

@@ -1,0 +1,92 @@
+"""Turn a GPU's values into the integers that the engine runs on, and say where CTAs land.
+
+The order of CTAs over SMs was measured on an H200 (`sim/measure/topology.cu`): a plain grid fills one GPC after
+another, one CTA an SM, before any SM gets its second; clusters go round the GPCs. Request coalescing works inside a
+GPC while the first request is under way, and each L2 partition serves half of the GPCs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from hwmodels.spec import Gpu
+from sim.engine import Machine
+
+FS_PER_S = 10**15
+MECHANISMS = ("coalescing", "l2_partitions", "gpc_port", "write_back", "tile_latency", "clock", "barriers", "smem_bandwidth")
+"""What `without` can switch off: see the notes at each use."""
+
+
+def fs_per_cycle(mhz: float) -> int:
+    """Femtoseconds of one cycle at `mhz`."""
+    return round(1e9 / mhz)
+
+
+def _fs_per_kib(gb_per_s: float) -> int:
+    """Femtoseconds that 1 KiB takes at `gb_per_s` (GB = 10^9 bytes)."""
+    return max(1, round(1024 * FS_PER_S / (gb_per_s * 1e9)))
+
+
+def gpc_sizes(gpu: Gpu) -> list[int]:
+    """SMs of each GPC: TPCs dealt out evenly, the larger GPCs last."""
+    tpcs = -(-gpu.sm.count // gpu.sm.sms_per_tpc)
+    n_gpc = -(-tpcs // gpu.sm.tpcs_per_gpc)
+    sizes = [(tpcs + i) // n_gpc * gpu.sm.sms_per_tpc for i in range(n_gpc)]
+    sizes[-1] -= sum(sizes) - gpu.sm.count
+    return sizes
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where agents run: `sm[i]` the (first) SM and `gpc[i]` the GPC of the i-th agent launched."""
+
+    sm: npt.NDArray[np.int64]
+    gpc: npt.NDArray[np.int64]
+
+
+def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int) -> Placement:
+    """All agent slots of the GPU in launch order."""
+    sizes = gpc_sizes(gpu)
+    first = np.concatenate([[0], np.cumsum(sizes)])
+    if cluster_size == 1:
+        sm = np.tile(np.arange(gpu.sm.count, dtype=np.int64), ctas_per_sm)
+        return Placement(sm, np.searchsorted(first, sm, side="right").astype(np.int64) - 1)
+    slots: list[tuple[int, int]] = []
+    per_gpc = [size * ctas_per_sm // cluster_size for size in sizes]
+    for turn in range(max(per_gpc)):
+        slots += [(int(first[g]) + turn * cluster_size % sizes[g], g) for g in range(len(sizes)) if turn < per_gpc[g]]
+    return Placement(np.array([s for s, _ in slots], dtype=np.int64), np.array([g for _, g in slots], dtype=np.int64))
+
+
+def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str]) -> Machine:
+    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off."""
+    n_gpc = len(gpc_sizes(gpu))
+    sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
+    held = clock_mhz or (gpu.clock.boost_mhz if "clock" in without else None)
+    weight = 0 if "write_back" in without else 1
+    return Machine(
+        n_sm=gpu.sm.count,
+        n_gpc=n_gpc,
+        n_sides=sides,
+        gpc_side=np.arange(n_gpc, dtype=np.int64) % sides,
+        l2_side_bytes=int(gpu.l2.capacity_mib * 2**20 * gpu.l2.effective_fraction) // sides,
+        l2_fs_per_kib=_fs_per_kib(gpu.l2.bandwidth_gb_per_s / sides),
+        l2_write_weight_x256=round(256 * gpu.l2.write_weight * weight),
+        l2_fill_weight_x256=round(256 * gpu.l2.fill_weight),
+        l2_cycles=round(gpu.l2.latency_cycles),
+        far_cycles=round(gpu.l2.far_latency_cycles),
+        hbm_read_fs_per_kib=_fs_per_kib(gpu.hbm.bandwidth_gb_per_s * gpu.hbm.read_fraction),
+        hbm_write_fs_per_kib=_fs_per_kib(gpu.hbm.bandwidth_gb_per_s * gpu.hbm.write_fraction),
+        port_x1k_per_kib=round(2**20 / gpu.l2.sm_port_bytes_per_clk),
+        gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
+        coalesce=int("coalescing" not in without),
+        idle_mhz=round(gpu.activity.active_mhz),
+        tensor_mhz=round(gpu.activity.tensor_mhz),
+        l2_mhz=round(gpu.activity.l2_mhz),
+        fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,
+        window_fs=10**9,
+    )

@@ -1,0 +1,228 @@
+"""From a GEMM and a kernel configuration to the integers the engine replays: the same set for every family."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from hwmodels.spec import Gpu
+from sim.engine import Work
+from sim.machine import Placement, place
+from sim.schedule.config import KernelConfig
+from sim.schedule.resources import Occupancy, occupancy
+from workloads.gemm import Gemm
+
+WGMMA_M = 64
+WGMMA_MAX_N = 256
+WGMMA_K_BYTES = 32
+"""Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async)."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One kernel ready to run: integers for the engine, where its agents sit, and what people want to know of it."""
+
+    config: KernelConfig
+    work: Work
+    placement: Placement
+    occupancy: Occupancy
+    n_slots: int
+    flops_executed: int
+
+
+def sectors_per_piece(piece_bytes: float, pitch_bytes: int, sector_bytes: int) -> float:
+    """Mean bytes in whole sectors that a piece of a row touches, over the offsets that rows of this pitch start at."""
+    offsets = range(0, sector_bytes, math.gcd(pitch_bytes, sector_bytes) or sector_bytes)
+    touched = [-(-(offset + piece_bytes) // sector_bytes) for offset in offsets]
+    return sum(touched) / len(touched) * sector_bytes
+
+
+def _operand_row(gemm: Gemm, operand: str, block_rows: int, block_k: int, sector_bytes: int) -> float:
+    """Bytes in sectors that one row (along m or n) of one chunk takes from L2."""
+    size = gemm.a_element_bytes if operand == "a" else gemm.b_element_bytes
+    pitch = gemm.leading(operand) * size
+    if gemm.k_is_contiguous(operand):
+        return sectors_per_piece(min(block_k, gemm.k) * size, pitch, sector_bytes)
+    rows = min(block_rows, gemm.m if operand == "a" else gemm.n)
+    return sectors_per_piece(rows * size, pitch, sector_bytes) / rows * block_k
+
+
+def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """FLOPs a cycle of one SM that the instruction reaches at best."""
+    if config.mma == "fma":
+        return float(getattr(gpu.cuda_core, f"{'fp64' if gemm.dtype == 'fp64' else 'fp32'}_flops_per_clk_per_sm"))
+    key = "fp8" if gemm.dtype.startswith("fp8") else gemm.dtype
+    rate = float(getattr(gpu.tensor, f"{key}_flops_per_clk_per_sm"))
+    return rate if config.mma == "wgmma" else rate * gpu.tensor.mma_sync_fraction
+
+
+def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
+    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: every instruction reads A and B from shared memory."""
+    along_m = config.mma_m_along == "m"
+    side_m, side_n = (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
+    n_m = -(-side_m // WGMMA_M)
+    pieces = -(-side_n // WGMMA_MAX_N)
+    inst_n = -(-side_n // pieces // 8) * 8
+    n_k = -(-config.block_k * gemm.a_element_bytes // WGMMA_K_BYTES)
+    count = n_m * pieces * n_k
+    flops = 2 * WGMMA_M * inst_n * (WGMMA_K_BYTES // gemm.a_element_bytes)
+    return count * flops / rate, count * (WGMMA_M + inst_n) * WGMMA_K_BYTES, count * flops
+
+
+def _warp_grid(config: KernelConfig) -> tuple[int, int]:
+    """Warps along m and n of a CTA: as square as the tile allows."""
+    along_m, along_n = 1, 1
+    while along_m * along_n < config.warps:
+        if config.block_m / along_m >= config.block_n / along_n:
+            along_m *= 2
+        else:
+            along_n *= 2
+    return along_m, along_n
+
+
+def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
+    """As `_wgmma`, for mma.sync and CUDA cores: each warp reads its fragments once from shared memory."""
+    along_m, along_n = _warp_grid(config)
+    flops = 2 * config.block_m * config.block_n * config.block_k
+    smem = config.block_k * gemm.a_element_bytes * (config.block_m * along_n + config.block_n * along_m)
+    return flops / rate, smem, flops
+
+
+def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collection[str]) -> dict[str, int]:
+    """The constants of a family: start, barrier, drain, issue, load latency, epilogue, in cycles."""
+    out_bytes = gemm.accumulator_bytes if config.split_k > 1 else gemm.c_element_bytes
+    tile_bytes = config.block_m * config.block_n * out_bytes
+    off = "barriers" in without
+    if is_persistent(config):
+        p = gpu.persistent
+        return {
+            "start_cycles": round(p.start_cycles),
+            "restart_cycles": 0,
+            "barrier_cycles": 0 if off else round(p.iteration_cycles),
+            "drain_cycles": 0,
+            "issue_cycles": 0,
+            "latency_cycles": round(p.load_cycles),
+            "epilogue_cycles": round(p.epilogue_cycles + tile_bytes / p.epilogue_bytes_per_clk),
+            "floor_x16": round(16 * p.iteration_floor_cycles),
+        }
+    f = gpu.multistage
+    load_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
+    return {
+        "start_cycles": round(f.cta_start_cycles),
+        "restart_cycles": round(f.cta_start_cycles),
+        "barrier_cycles": 0 if off else round(f.barrier_cycles),
+        "drain_cycles": 0 if off else round(f.drain_cycles),
+        "issue_cycles": round(load_bytes / f.issue_bytes_per_clk),
+        "latency_cycles": round(f.load_cycles),
+        "epilogue_cycles": round(f.epilogue_cycles + tile_bytes / f.epilogue_bytes_per_clk),
+        "floor_x16": 0,
+    }
+
+
+def is_persistent(config: KernelConfig) -> bool:
+    """Whether CTAs walk through tiles with a TMA producer of their own."""
+    return config.loads == "tma"
+
+
+def _grid(gemm: Gemm, config: KernelConfig) -> tuple[int, int]:
+    """Output tiles along m and n, in clusters."""
+    return -(-gemm.m // (config.block_m * config.cluster_m)), -(-gemm.n // (config.block_n * config.cluster_n))
+
+
+def _hbm_latency_fs(gpu: Gpu, chunk_bytes: float, without: Collection[str]) -> int:
+    """Latency HBM adds to a chunk: the slowest of its lines, growing with their number."""
+    lines = max(1.0, chunk_bytes / gpu.l2.line_bytes)
+    spread = 0.0 if "tile_latency" in without else gpu.hbm.spread_ns * math.log2(lines)
+    return round((gpu.hbm.latency_ns + spread) * 1e6)
+
+
+def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> dict[str, int]:
+    """Bytes of rows and chunks of A and B at every level."""
+    n_k = -(-gemm.k // config.block_k)
+    values: dict[str, int] = {}
+    for operand, block, size in (("a", config.block_m, gemm.a_element_bytes), ("b", config.block_n, gemm.b_element_bytes)):
+        values[f"{operand}_l2_bytes"] = round(256 * _operand_row(gemm, operand, block, config.block_k, gpu.l2.sector_bytes))
+        values[f"{operand}_dram_bytes"] = max(1, round(256 * gemm.k * size / n_k))
+        values[f"{operand}_sm_bytes"] = block * config.block_k * size
+        values[f"{operand}_hbm_fs"] = _hbm_latency_fs(gpu, block * config.block_k * size, without)
+    return values
+
+
+def _mma(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
+    """Cycles of one iteration at the tensor cores and in shared memory; FLOPs it executes."""
+    shape = _wgmma if config.mma == "wgmma" else _mma_sync
+    cycles, smem_bytes, flops = shape(gemm, config, tensor_rate(gemm, config, gpu))
+    chunk = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
+    row_bytes = config.block_k * gemm.a_element_bytes
+    conflict = gpu.multistage.narrow_row_conflict if not is_persistent(config) and row_bytes < gpu.smem.banks * 4 else 1.0
+    on = 0 if "smem_bandwidth" in without else 16
+    values = {
+        "mma_x16": max(1, round(16 * cycles)),
+        "mma_smem_x16": round(on * smem_bytes / gpu.smem.bytes_per_clk),
+        "fill_smem_x16": round(on * chunk * conflict / gpu.smem.bytes_per_clk),
+        "epi_smem_x16": round(on * 2 * config.block_m * config.block_n * gemm.c_element_bytes / gpu.smem.bytes_per_clk),
+        "smem_bytes_per_mma": round(smem_bytes),
+    }
+    return values, flops
+
+
+def _sample_items(n_items: int, n_agents: int, group: int, cols: int, iterations: int, full: bool) -> int:
+    """Items of one sampling period, or 0 where the kernel is small enough to simulate whole."""
+    if full or iterations < 400_000 or n_items < 6 * n_agents:
+        return 0
+    band = group * cols
+    return band * max(1, round(n_agents / band)) if band <= 2 * n_agents else n_agents
+
+
+def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, trace_sms: int = 0, without: Collection[str] = ()) -> Plan:
+    """Schedule `gemm` as `config` on `gpu`. Raises ConfigError (from `occupancy`) where the kernel does not fit."""
+    fit = occupancy(config, gemm, gpu)
+    grid_m, grid_n = _grid(gemm, config)
+    size = config.cluster_m * config.cluster_n
+    placement = place(gpu, fit.ctas_per_sm, size)
+    n_k = -(-gemm.k // config.block_k)
+    k_per_split = -(-n_k // config.split_k)
+    splits = -(-n_k // k_per_split)
+    n_items = grid_m * grid_n * gemm.batch * splits
+    slots = len(placement.sm)
+    agents = min(slots, n_items, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)
+    mma, flops = _mma(gemm, config, gpu, without)
+    out_bytes = gemm.accumulator_bytes if splits > 1 else gemm.c_element_bytes
+    rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
+    group = min(config.group, rows)
+    iterations = n_items * k_per_split
+    work = Work(
+        n_agents=agents,
+        cluster_size=size,
+        exclusive=int(fit.ctas_per_sm == 1 or agents <= gpu.sm.count // size),
+        persistent=int(is_persistent(config)),
+        pingpong=int(config.pingpong),
+        n_items=n_items,
+        grid_m=grid_m,
+        grid_n=grid_n,
+        cluster_m=config.cluster_m,
+        cluster_n=config.cluster_n,
+        raster_n=int(config.raster == "n"),
+        group=group,
+        splits=splits,
+        n_k=n_k,
+        k_per_split=k_per_split,
+        rows_a=gemm.m,
+        rows_b=gemm.n,
+        batch=gemm.batch,
+        block_m=config.block_m,
+        block_n=config.block_n,
+        stages=config.stages,
+        depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
+        wrap=int(not is_persistent(config)),
+        last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
+        c_l2_bytes=round(256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)),
+        c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" else 0,
+        sample_items=_sample_items(n_items, agents, group, cols, iterations, full),
+        trace_sm_below=trace_sms,
+        **_operands(gemm, config, gpu, without),
+        **mma,
+        **_family_cycles(config, gpu, gemm, without),
+    )
+    return Plan(config, work, placement, fit, slots, flops * n_k * grid_m * grid_n * size * gemm.batch)
