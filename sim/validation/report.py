@@ -13,6 +13,7 @@ MIN_SHOWN = 5
 COLUMNS = {
     "name": "group",
     "n": "n",
+    "skipped": "skipped",
     "mape_pct": "MAPE %",
     "roofline_mape_pct": "roofline %",
     "median_ape_pct": "median %",
@@ -66,12 +67,10 @@ class Report:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Headings and text rows, without the columns that this kind of table does not have."""
-        keys = [key for key in COLUMNS if any(group.get(key) is not None for group in self.shown)]
-        header = [COLUMNS[key] for key in keys]
-        rows = [[_cell(key, group.get(key)) for key in keys] for group in self.shown]
-        return header[:2] + ["skipped"] + header[2:], [
-            row[:2] + [str(self._n_skipped(group))] + row[2:] for row, group in zip(rows, self.shown, strict=True)
-        ]
+        scores = [{**group, "skipped": self._n_skipped(group)} for group in self.shown]
+        keys = [key for key in COLUMNS if any(group.get(key) is not None for group in scores)]
+        rows = [[_cell(key, group.get(key)) for key in keys] for group in scores]
+        return [COLUMNS[key] for key in keys], rows
 
     def _n_skipped(self, group: dict[str, Any]) -> int:
         """Rows of a group that could not be modelled; of all rows, the unreadable ones too."""
