@@ -1,0 +1,309 @@
+"""What a GPU is, as frozen and validated data. Every field carries its allowed range; its key's suffix is its unit.
+
+`quantity` declares a fact about the hardware, which a GPU file must state. `constant` declares a constant of the
+model, which a file may leave out: it is then carried over from the GPU on which it was fitted (see `catalog`).
+To add a field, add its line here and its value to a TOML file. Ranges say what is physically sane with room for
+what-if questions, not what exists.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from hwmodels.rules import first_broken, value_at
+from hwmodels.units import unit_of
+
+KINDS = ("datasheet", "microbenchmark", "derived", "assumed", "fitted", "user")
+"""How a value came to be; `user` marks bare values of a user's file and overrides."""
+
+
+class Provenance(NamedTuple):
+    """Where one value comes from."""
+
+    unit: str
+    kind: str
+    source: str
+
+
+def quantity(low: float, high: float, text: str) -> Any:
+    """A number the hardware has, from `low` to `high` inclusive."""
+    return Field(ge=low, le=high, description=text)
+
+
+def rate(high: float, text: str) -> Any:
+    """A throughput that may be left out: 0, the default, says that the GPU lacks the unit."""
+    return Field(default=0.0, ge=0, le=high, description=text)
+
+
+def constant(low: float, high: float, text: str) -> Any:
+    """A number of the model, from `low` to `high` inclusive; carried over where a file does not give it."""
+    return Field(ge=low, le=high, description=text, json_schema_extra={"constant": True})
+
+
+def yes_no(text: str) -> Any:
+    """A feature that the hardware has or lacks."""
+    return Field(description=text)
+
+
+def word(pattern: str, text: str) -> Any:
+    """A short name that matches `pattern`."""
+    return Field(pattern=pattern, description=text)
+
+
+class Section(BaseModel):
+    """One section of a GPU file: frozen, no unknown keys, no NaN or infinity, no silent conversion of types."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True)
+
+
+class Sm(Section):
+    """Streaming multiprocessors: how many, how they are grouped, what one can hold."""
+
+    count: int = quantity(1, 4096, "SMs that run CTAs")
+    sms_per_tpc: int = quantity(1, 16, "SMs of a texture processing cluster")
+    tpcs_per_gpc: int = quantity(1, 64, "TPCs of a full graphics processing cluster; products disable some")
+    max_warps: int = quantity(1, 256, "warps resident on an SM")
+    max_ctas: int = quantity(1, 256, "CTAs resident on an SM")
+    max_threads_per_cta: int = quantity(1, 8192, "threads of one CTA")
+    schedulers: int = quantity(1, 32, "warp schedulers of an SM")
+    warp_size: int = quantity(1, 128, "threads of a warp")
+
+
+class Registers(Section):
+    """The register file, in 32-bit registers."""
+
+    per_sm: int = quantity(1024, 2**24, "registers of an SM")
+    max_per_thread: int = quantity(16, 4096, "registers a thread may use")
+    allocation_per_warp: int = quantity(1, 2**16, "granularity in which a warp's registers are allotted")
+
+
+class Smem(Section):
+    """Shared memory of an SM."""
+
+    kib_per_sm: float = quantity(1, 2**20, "shared memory that CTAs of an SM share")
+    max_kib_per_cta: float = quantity(1, 2**20, "shared memory one CTA may ask for")
+    reserved_bytes_per_cta: int = quantity(0, 2**20, "taken by the system from every CTA's allotment")
+    allocation_bytes: int = quantity(1, 2**20, "granularity in which it is allotted")
+    bytes_per_clk: float = quantity(1, 2**16, "read or write bandwidth of an SM")
+    latency_cycles: float = quantity(1, 10_000, "load to use, no bank conflict")
+    banks: int = quantity(1, 1024, "banks, 4 bytes wide")
+
+
+class Tensor(Section):
+    """Tensor cores: dense FLOPs a cycle of one SM by operand type (0: the GPU lacks it), and how they are fed."""
+
+    fp64_flops_per_clk_per_sm: float = rate(2**24, "fp64 operands")
+    tf32_flops_per_clk_per_sm: float = rate(2**24, "tf32 operands, fp32 accumulators")
+    fp16_flops_per_clk_per_sm: float = rate(2**24, "fp16 operands, fp32 accumulators")
+    bf16_flops_per_clk_per_sm: float = rate(2**24, "bf16 operands, fp32 accumulators")
+    fp8_flops_per_clk_per_sm: float = rate(2**24, "fp8 operands, fp32 accumulators")
+    int8_flops_per_clk_per_sm: float = rate(2**24, "int8 operands, int32 accumulators")
+    mma_sync_fraction: float = quantity(0.01, 1, "of these rates that mma.sync instructions reach")
+    wgmma: bool = yes_no("has warpgroup instructions that read operands from shared memory")
+    cp_async: bool = yes_no("has asynchronous copies from global to shared memory")
+    tma: bool = yes_no("has the tensor memory accelerator")
+
+
+class CudaCore(Section):
+    """CUDA cores: FLOPs a cycle of one SM, a multiply-add counted as two."""
+
+    fp64_flops_per_clk_per_sm: float = rate(2**20, "fp64 arithmetic")
+    fp32_flops_per_clk_per_sm: float = rate(2**20, "fp32 arithmetic")
+    fp16_flops_per_clk_per_sm: float = rate(2**20, "fp16 arithmetic, two values a register")
+
+
+class L2(Section):
+    """The L2 cache, clocked here with the SMs."""
+
+    capacity_mib: float = quantity(2**-6, 2**20, "whole cache, copies in other partitions included")
+    partitions: int = quantity(1, 64, "parts that hold copies of each other's lines")
+    line_bytes: int = quantity(16, 4096, "bytes under one tag")
+    sector_bytes: int = quantity(4, 4096, "bytes of the smallest transfer")
+    bytes_per_clk: float = quantity(1, 2**24, "read bandwidth of the whole L2")
+    latency_cycles: float = quantity(1, 100_000, "load to use of a hit in the near partition, by pointer chase")
+    sm_port_bytes_per_clk: float = quantity(0.25, 2**16, "read bandwidth of one SM from L2")
+    effective_fraction: float = constant(0.01, 1, "of the capacity that holds distinct lines")
+    fill_weight: float = constant(0, 100, "L2 time of a byte filled from HBM, a byte read being 1")
+    write_weight: float = constant(0, 100, "L2 time of a byte written, a byte read being 1")
+
+
+class Hbm(Section):
+    """The GPU's own memory, whatever its technology."""
+
+    technology: str = word(r"^[A-Za-z0-9+. -]{1,24}$", "kind of memory, such as HBM3e or GDDR6")
+    capacity_gb: float = quantity(0.001, 1e6, "memory of the board")
+    bandwidth_gb_per_s: float = quantity(0.1, 1e6, "peak of the pins")
+    read_fraction: float = quantity(0.01, 1, "of the peak that long reads reach")
+    write_fraction: float = quantity(0.01, 1, "of the peak that long writes reach")
+    latency_ns: float = quantity(1, 100_000, "added to the L2 latency when a line comes from memory")
+    row_cycles: float = constant(0, 1000, "least time of one row piece of a chunk, activation included")
+
+
+class Clock(Section):
+    """SM clock as the vendor states it; what a kernel gets is in `activity`."""
+
+    base_mhz: float = quantity(1, 20_000, "guaranteed clock")
+    boost_mhz: float = quantity(1, 20_000, "highest clock")
+
+
+class Power(Section):
+    """Power of the board."""
+
+    board_w: float = quantity(1, 100_000, "board power limit")
+
+
+class Pcie(Section):
+    """The link to host memory and the copies over it."""
+
+    generation: int = quantity(1, 8, "PCI Express generation")
+    lanes: int = quantity(1, 32, "lanes")
+    pinned_h2d_gb_per_s: float = quantity(0.001, 10_000, "long copy from page-locked host memory")
+    pinned_d2h_gb_per_s: float = quantity(0.001, 10_000, "long copy to page-locked host memory")
+    pageable_h2d_gb_per_s: float = quantity(0.001, 10_000, "long copy from ordinary host memory")
+    pageable_d2h_gb_per_s: float = quantity(0.001, 10_000, "long copy to ordinary host memory")
+    copy_latency_us: float = quantity(0, 100_000, "fixed cost of one copy")
+
+
+class Launch(Section):
+    """What starting a kernel costs."""
+
+    stream_us: float = quantity(0, 100_000, "from one empty kernel to the next, launched one by one into a stream")
+    graph_us: float = quantity(0, 100_000, "from one empty kernel to the next inside a graph")
+    sync_us: float = quantity(0, 1e6, "one launch and waiting for its end")
+
+
+class Multistage(Section):
+    """Kernels with one CTA an output tile and a cp.async ring."""
+
+    barrier_cycles: float = constant(0, 100_000, "barrier of one k-iteration")
+    drain_cycles: float = constant(0, 100_000, "from the last MMA of a k-iteration to its result")
+    cta_start_cycles: float = constant(0, 1e6, "from a free slot to the CTA's first load")
+    kernel_floor_us: float = constant(0, 1000, "kernel time beyond what its CTAs take")
+    epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
+    epilogue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA writes its part of C")
+    issue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA issues its loads")
+    tail_l2_cycles: float = constant(0, 100_000, "by which the slowest line of a chunk exceeds the L2 latency")
+    tail_hbm_cycles: float = constant(0, 100_000, "by which the slowest line of a chunk exceeds the HBM latency")
+
+
+class Persistent(Section):
+    """Warp-specialised kernels that stay on their SM and walk over tiles."""
+
+    start_cycles: float = constant(0, 1e6, "from kernel start to the first load")
+    epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
+    epilogue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA writes its part of C")
+    iteration_floor_cycles: float = constant(0, 100_000, "least time of a k-iteration")
+    iteration_cycles: float = constant(0, 100_000, "added to the MMA time of a k-iteration")
+    kernel_floor_us: float = constant(0, 1000, "kernel time beyond what its CTAs take")
+
+
+class SplitK(Section):
+    """The reduction kernel that adds the partial sums of a split-K GEMM."""
+
+    reduce_floor_us: float = constant(0, 1000, "fixed part of its time")
+    reduce_gb_per_s: float = constant(0.1, 1e6, "rate at which it reads and writes; its input is still in L2")
+
+
+class Coalescing(Section):
+    """One L2 read that serves several SMs when they ask for the same chunk at nearly the same time."""
+
+    tpc_window_cycles: float = constant(0, 1e6, "within which requests of one TPC merge")
+    gpc_window_cycles: float = constant(0, 1e6, "within which requests of one GPC merge")
+
+
+class Activity(Section):
+    """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity - l2_mhz * L2 activity; idle_mhz before it."""
+
+    idle_mhz: float = constant(1, 20_000, "clock of a GPU that waits")
+    active_mhz: float = constant(1, 20_000, "clock of a kernel that uses neither tensor cores nor L2")
+    tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
+    l2_mhz: float = constant(0, 20_000, "lost when L2 is busy all the time")
+
+
+class Gpu(BaseModel):
+    """One GPU. `gpu.hbm.bandwidth_gb_per_s`, the key in its TOML file and the key of an override are the same path.
+
+    `provenance` maps every key to its unit, kind and source. Raises pydantic's ValidationError, a ValueError, when
+    built from wrong values; `hwmodels.load_gpu` turns that into a one-line ConfigError.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    name: str = word(r"^.{1,200}$", "stem of its file")
+    label: str = word(r"^.{1,80}$", "name for people")
+    vendor: str = word(r"^.{1,80}$", "who makes it")
+    architecture: str = word(r"^[a-z0-9_]{1,40}$", "family of designs whose values it inherits")
+    compute_capability: str = word(r"^[0-9]{1,2}\.[0-9]$", "version of the instruction set, such as 9.0")
+    sm: Sm
+    registers: Registers
+    smem: Smem
+    tensor: Tensor
+    cuda_core: CudaCore
+    l2: L2
+    hbm: Hbm
+    clock: Clock
+    power: Power
+    pcie: Pcie
+    launch: Launch
+    multistage: Multistage
+    persistent: Persistent
+    split_k: SplitK
+    coalescing: Coalescing
+    activity: Activity
+    provenance: dict[str, Provenance] = Field(default_factory=dict, repr=False, exclude=True)
+
+    @model_validator(mode="after")
+    def _combinations(self) -> Gpu:
+        broken = first_broken(self)
+        if broken is not None:
+            found = ", ".join(f"{key} = {value_at(self, key)!s}" for key in broken.keys)
+            message = "impossible combination: {text}: {found}"
+            raise PydanticCustomError(
+                "combination", message, {"text": broken.text, "found": found, "keys": broken.keys}
+            )
+        return self
+
+    def __hash__(self) -> int:
+        """Of the values alone: `provenance`, a dict, cannot be hashed."""
+        return hash((self.name, *(getattr(self, section) for section in SECTIONS)))
+
+
+class FieldSpec(NamedTuple):
+    """What a key accepts: type, inclusive range (None for text and yes/no), unit, meaning."""
+
+    type: type
+    low: float | None
+    high: float | None
+    unit: str
+    text: str
+    is_constant: bool
+    is_required: bool
+
+
+def _sections() -> dict[str, type[Section]]:
+    found = {name: field.annotation for name, field in Gpu.model_fields.items()}
+    return {name: kind for name, kind in found.items() if isinstance(kind, type) and issubclass(kind, Section)}
+
+
+def _field_spec(model: type[BaseModel], name: str) -> FieldSpec:
+    field = model.model_fields[name]
+    value_type = field.annotation
+    assert isinstance(value_type, type)
+    limits = {key: getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)}
+    unit = unit_of(name, value_type)
+    is_constant = isinstance(field.json_schema_extra, dict)
+    return FieldSpec(
+        value_type, limits.get("ge"), limits.get("le"), unit, field.description or "", is_constant, field.is_required()
+    )
+
+
+SECTIONS = _sections()
+"""{name: model} of every section of a GPU file."""
+
+FIELDS = {"compute_capability": _field_spec(Gpu, "compute_capability")} | {
+    f"{section}.{name}": _field_spec(model, name) for section, model in SECTIONS.items() for name in model.model_fields
+}
+"""{key: what it accepts} of every value of a GPU, in the order of display."""
