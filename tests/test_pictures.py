@@ -1,0 +1,285 @@
+"""Pictures: rendered, every text inside the figure and clear of the others, and saying what the result says."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+from sample_result import reduction_kernel, sample_kernel, sample_result
+
+from hwmodels.errors import ConfigError
+from sim.result import Result
+from viz import levels, palette, words
+from viz.figure import figure, save_figure
+from viz.journey import journey
+from viz.roofline import intensity, roofline
+from viz.timeline import coverage, first_tile, steps, timeline, wave_starts_us, window_shares
+
+
+def gemv_result() -> Result:
+    """One token: hardly any FLOPs a byte, one short wave, no spans."""
+    traffic = {"read": 33_562_624, "write": 8192}
+    flops = 2 * 4096 * 4096
+    kernel = replace(
+        sample_kernel(traced=False),
+        time_s=9.4e-6,
+        bytes=dict.fromkeys(("hbm", "l2", "sm", "smem"), traffic),
+        lookups={"accesses": 0},
+    )
+    work = sample_result().workload | {"m": 1, "flops": flops, "compulsory_bytes": 33_570_816}
+    return sample_result(kernels=(kernel,), workload=work, time_s=9.4e-6, flops=flops, limiter="hbm")
+
+
+RESULTS = {
+    "plain": sample_result,
+    "copied": lambda: sample_result(copied=True, limiter="sm_port"),
+    "untraced": lambda: sample_result(traced=False, sampled=True, limiter="latency"),
+    "split_k": lambda: sample_result(kernels=(sample_kernel(), reduction_kernel()), limiter="tensor"),
+    "gemv": gemv_result,
+}
+
+
+def drawn_texts(sheet: Figure) -> list[Text]:
+    """Texts that a rendering of the figure really draws."""
+    seen: list[Text] = []
+    draw = Text.draw
+
+    def record(self: Text, *args: Any, **kwargs: Any) -> None:
+        if self.get_visible() and self.get_text().strip():
+            seen.append(self)
+        draw(self, *args, **kwargs)
+
+    with patch.object(Text, "draw", record):
+        sheet.draw_without_rendering()
+    return list(dict.fromkeys(seen))
+
+
+def text_boxes(sheet: Figure) -> dict[str, tuple[float, float, float, float]]:
+    """{text: (left, bottom, right, top)} in pixels, a quarter of a pixel shaved off for rounding."""
+    texts = drawn_texts(sheet)
+    assert all(text.get_rotation() % 90 == 0 for text in texts), "slanted text needs another overlap test"
+    return {f"{i}: {t.get_text()}": t.get_window_extent().padded(-0.25).extents for i, t in enumerate(texts)}
+
+
+def overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def check_texts(sheet: Figure) -> None:
+    boxes = text_boxes(sheet)
+    width, height = sheet.bbox.width, sheet.bbox.height
+    outside = [name for name, (x0, y0, x1, y1) in boxes.items() if x0 < 0 or y0 < 0 or x1 > width or y1 > height]
+    crossing = [(a, b) for a, b in combinations(boxes, 2) if overlap(boxes[a], boxes[b])]
+    assert not outside
+    assert not crossing
+
+
+@pytest.mark.parametrize("size", [(13.0, 8.2), (6.0, 4.0)])
+@pytest.mark.parametrize("name", RESULTS)
+def test_no_text_overlaps_or_leaves_the_sheet(name: str, size: tuple[float, float]) -> None:
+    check_texts(figure(RESULTS[name](), size))
+
+
+def test_the_overlap_check_can_fail() -> None:
+    sheet = Figure(figsize=(3, 2))
+    sheet.text(0.1, 0.5, "one text")
+    sheet.text(0.12, 0.52, "another")
+    with pytest.raises(AssertionError):
+        check_texts(sheet)
+
+
+@pytest.mark.parametrize(("name", "size"), [("copied", (6.0, 4.0)), ("gemv", (6.0, 4.0)), ("split_k", (3.0, 4.0))])
+def test_single_pictures_have_clear_texts(name: str, size: tuple[float, float]) -> None:
+    result = RESULTS[name]()
+    sheet = Figure(figsize=size)
+    journey(result, sheet.add_axes((0.02, 0.02, 0.96, 0.96)))
+    check_texts(sheet)
+    sheet = Figure(figsize=size, layout="constrained")
+    roofline(result, sheet.subplots())
+    check_texts(sheet)
+    sheet = Figure(figsize=size, layout="constrained")
+    timeline(result, sheet.subplots(3, 1, sharex=True))
+    check_texts(sheet)
+
+
+def journey_texts(result: Result) -> list[str]:
+    sheet = Figure(figsize=(6.4, 7.2))
+    journey(result, sheet.add_axes((0, 0, 1, 1)))
+    return [text.get_text() for text in drawn_texts(sheet)]
+
+
+def test_journey_names_bytes_rates_hits_and_limiter() -> None:
+    texts = journey_texts(sample_result(copied=True))
+    joined = "\n".join(texts)
+    assert {"188 MB", "28.2 MB", "2.15 GB", "3.22 GB"} <= set(texts)
+    assert "0.864 of 4.80 TB/s" in texts and "55.0 of 55.0 GB/s" in texts
+    assert "limiter · 90 % hits" in joined and "2.15 × compulsory" in joined
+    assert "square root of bytes" in joined
+
+
+def test_journey_without_copies_says_so() -> None:
+    assert "no copies" in journey_texts(sample_result())
+
+
+def arrow_widths(result: Result) -> dict[tuple[float, ...], float]:
+    from matplotlib.patches import Polygon
+
+    sheet = Figure(figsize=(6.4, 7.2))
+    ax = sheet.add_axes((0, 0, 1, 1))
+    journey(result, ax)
+    arrows = [patch.get_xy() for patch in ax.patches if type(patch) is Polygon]
+    return {tuple(xy[0]): float(xy[1][0] - xy[0][0]) for xy in arrows}
+
+
+def test_arrow_width_is_the_square_root_of_bytes() -> None:
+    hbm_read, sm_read, smem_read = sorted(arrow_widths(sample_result()).values())[-3:]
+    assert smem_read / hbm_read == pytest.approx(math.sqrt(3_221_225_472 / 188e6), rel=1e-6)
+    assert smem_read / sm_read == pytest.approx(math.sqrt(1.5), rel=1e-6)
+
+
+def test_roofline_marks_lie_at_flops_over_bytes_and_under_their_roofs() -> None:
+    result = sample_result()
+    ax = Figure().subplots()
+    roofline(result, ax)
+    marks = [line for line in ax.lines if line.get_marker() in ("o", "s", "D")]
+    for line, key in zip(marks, ("hbm", "l2", "smem"), strict=True):
+        level = levels.kernel_level(result, key)
+        assert line.get_xdata()[0] == pytest.approx(result.flops / level.n_bytes)
+        assert line.get_ydata()[0] == pytest.approx(result.flops / result.time_s / 1e12)
+        assert line.get_ydata()[0] <= intensity(result, level) * level.read.peak_bytes_per_s / 1e12
+    assert levels.peak_flops_per_s(result) == pytest.approx(4096 * 132 * 1612e6)
+
+
+def brute_coverage(start: list[float], end: list[float], edges: list[float]) -> list[float]:
+    pairs = list(zip(start, end, strict=True))
+    return [
+        sum(max(0.0, min(b, right) - max(a, left)) for a, b in pairs) / (right - left)
+        for left, right in zip(edges[:-1], edges[1:], strict=True)
+    ]
+
+
+def test_coverage_equals_plain_loops() -> None:
+    rng = np.random.default_rng(7)
+    start = rng.uniform(0, 10, 40)
+    end, edges = start + rng.uniform(0, 3, 40), np.linspace(-1, 14, 38)
+    assert coverage(start, end, edges) == pytest.approx(brute_coverage(list(start), list(end), list(edges)), abs=1e-9)
+
+
+def test_timeline_shows_waves_and_units() -> None:
+    result = sample_result()
+    starts = wave_starts_us(result.main.spans)
+    assert len(starts) == 4 and starts[0] == 0
+    axes = Figure(figsize=(8, 5)).subplots(3, 1)
+    timeline(result, axes)
+    labels = {axes[0].texts[i].get_text() for i in range(4)}
+    assert labels == {"wave 1", "wave 2", "wave 3", "wave 4"}
+    assert "µs" in axes[2].get_xlabel() and "MHz" in axes[2].get_ylabel() and "%" in axes[1].get_ylabel()
+
+
+def test_window_shares_average_to_the_bytes_of_the_run() -> None:
+    result = sample_result()
+    width_s = np.full(len(result.main.windows.values), result.main.windows.width_fs * 1e-15)
+    width_s[-1] = result.time_s - width_s[:-1].sum()
+    hbm_bytes = (window_shares(result, result.main)["hbm"] * width_s).sum() * 4.8e12
+    assert hbm_bytes == pytest.approx(188e6 + 28e6, rel=1e-9)
+
+
+def test_untraced_timeline_shows_active_ctas_and_steps_refuses() -> None:
+    result = sample_result(traced=False)
+    axes = Figure().subplots(3, 1)
+    timeline(result, axes)
+    assert axes[0].get_ylabel() == "active CTAs"
+    with pytest.raises(ValueError, match="trace"):
+        steps(result, Figure().subplots())
+
+
+def test_steps_show_the_first_tile_only() -> None:
+    spans = first_tile(sample_result().main.spans)
+    assert set(spans["tile"]) == {0} and set(spans["sm"]) == {0}
+    sheet = Figure(figsize=(6, 4), layout="constrained")
+    steps(sample_result(), sheet.subplots())
+    check_texts(sheet)
+
+
+def luminance(colour: str) -> float:
+    parts = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+
+@pytest.mark.parametrize("colour", [palette.INK, palette.MUTED])
+def test_text_contrast_on_white(colour: str) -> None:
+    assert 1.05 / (luminance(colour) + 0.05) >= 4.5
+
+
+def test_limiter_colour_means_nothing_else() -> None:
+    assert palette.LIMITER not in (*palette.LEVELS.values(), *palette.KINDS.values())
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_figure_files(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"sheet.{suffix}"
+    save_figure(sample_result(), path, (6, 4))
+    start = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    assert path.read_bytes().startswith(start)
+    assert [p.name for p in tmp_path.iterdir()] == [path.name]
+    if suffix == "svg":
+        ElementTree.parse(path)
+
+
+@pytest.mark.parametrize("name", ["sheet.bmp", "sheet", "missing/sheet.png"])
+def test_figure_refusals_leave_nothing(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        save_figure(sample_result(traced=False), tmp_path / name)
+    assert name in str(refused.value) and "\n" not in str(refused.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_interrupt_keeps_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "sheet.png"
+    path.write_text("old")
+    with patch.object(Figure, "savefig", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+        save_figure(sample_result(traced=False), path)
+    assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+
+
+def heavy_modules() -> Iterator[str]:
+    code = "import sys, viz, viz.figure, viz.trace, viz.terminal, viz.explain; print(' '.join(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    yield from (name for name in loaded if name.split(".")[0] in ("matplotlib", "pandas", "scipy", "numba", "simpy"))
+
+
+def test_importing_pictures_loads_nothing_heavy() -> None:
+    assert not list(heavy_modules())
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (words.bytes_text(2_147_483_648), "2.15 GB"),
+        (words.bytes_text(999_600), "1.00 MB"),
+        (words.rate_text(4.8e12), "4.80 TB/s"),
+        (words.time_text(2.177e-4), "218 µs"),
+        (words.time_text(0), "0 s"),
+        (words.flops_text(6.313e14), "631 TFLOP/s"),
+        (words.percent_text(0.0057), "0.57 %"),
+        (words.percent_text(0.0004), "<0.1 %"),
+        (words.pair_text(0.9e9, 4.8e12), "900 MB/s of 4.80 TB/s"),
+        (words.percent_text(0.635), "64 %"),
+        (words.pair_text(0.864e12, 4.8e12), "0.864 of 4.80 TB/s"),
+    ],
+)
+def test_words(text: str, expected: str) -> None:
+    assert text == expected

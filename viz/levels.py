@@ -1,0 +1,216 @@
+"""What every picture reads out of a Result: bytes, rates and peaks of each level, and the compute roof.
+
+Bytes are those of all kernels of the call, over the time of all of them; peaks are the resolved GPU's at the clock
+of the main kernel. "of peak" is bytes over time over the wire's rate, "busy" (`utilisation`) the engine's own figure,
+which also counts what a request costs beyond its bytes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sim.result import HostSpan, Result
+from workloads.dtypes import BYTES
+
+KERNEL_LEVELS = ("hbm", "l2", "sm", "smem")
+LABELS = {
+    "host": "Host RAM",
+    "pcie": "PCIe",
+    "hbm": "HBM",
+    "l2": "L2 cache",
+    "sm": "SM ports",
+    "smem": "Shared memory",
+    "registers": "Registers",
+    "tensor": "Tensor cores",
+}
+BUSY_KEYS = {"hbm": "hbm", "l2": "l2", "sm": "sm_port", "smem": "smem"}
+"""Level -> the resource of `KernelResult.utilisation` that serves it."""
+
+LIMITER_PLACES = {
+    "tensor": "tensor",
+    "mma": "tensor",
+    "smem": "smem",
+    "sm_port": "sm",
+    "sm": "sm",
+    "l2": "l2",
+    "hbm": "hbm",
+    "pcie": "pcie",
+    "host": "pcie",
+}
+"""Limiter -> the part of the hierarchy that pictures highlight; anything else is a matter of the SMs."""
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Bytes one way through a level in `time_s`, against the peak of that level (None where it is not known)."""
+
+    n_bytes: int
+    time_s: float
+    peak_bytes_per_s: float | None
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Mean rate over the time."""
+        return self.n_bytes / self.time_s if self.time_s > 0 else 0.0
+
+    @property
+    def share(self) -> float | None:
+        """Rate over peak; None where the peak is not known."""
+        return self.bytes_per_s / self.peak_bytes_per_s if self.peak_bytes_per_s else None
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level: what flowed towards the tensor cores (`read`) and back (`write`)."""
+
+    key: str
+    read: Flow
+    write: Flow
+    busy: float | None
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes in both directions."""
+        return self.read.n_bytes + self.write.n_bytes
+
+    @property
+    def bytes_per_s(self) -> float:
+        """Rate in both directions together (PCIe: bytes over the time a copy ran)."""
+        time_s = self.read.time_s + self.write.time_s if self.key == "pcie" else self.read.time_s
+        return self.n_bytes / time_s if time_s > 0 else 0.0
+
+    @property
+    def share(self) -> float | None:
+        """Rate over peak; the busier direction on PCIe, whose directions are separate wires."""
+        if self.key == "pcie":
+            shares = [flow.share for flow in (self.read, self.write) if flow.share is not None and flow.n_bytes]
+            return max(shares, default=None)
+        peak = self.read.peak_bytes_per_s
+        return self.bytes_per_s / peak if peak else None
+
+    @property
+    def least_s(self) -> float | None:
+        """Time the bytes alone would take at peak."""
+        flows = [flow for flow in (self.read, self.write) if flow.n_bytes]
+        if not flows or any(not flow.peak_bytes_per_s for flow in flows):
+            return None
+        return sum(flow.n_bytes / flow.peak_bytes_per_s for flow in flows if flow.peak_bytes_per_s)
+
+
+def gpu_value(result: Result, key: str, default: Any = None) -> Any:
+    """A resolved hardware value, or `default` where the GPU has none."""
+    entry = result.gpu["values"].get(key)
+    return default if entry is None else entry["value"]
+
+
+def clock_hz(result: Result) -> float:
+    """Mean SM clock of the main kernel."""
+    return result.main.sm_mhz * 1e6
+
+
+def peak_bytes_per_s(result: Result, key: str) -> float | None:
+    """Peak of "hbm", "l2", "sm" or "smem": the datasheet's for HBM, bytes per clock times the run's clock else."""
+    if key == "hbm":
+        return float(gpu_value(result, "hbm.bandwidth_gb_per_s", 0.0)) * 1e9 or None
+    name, units = {
+        "l2": ("l2.bytes_per_clk", 1),
+        "sm": ("l2.sm_port_bytes_per_clk", n_sms(result)),
+        "smem": ("smem.bytes_per_clk", n_sms(result)),
+    }[key]
+    return float(gpu_value(result, name, 0.0)) * units * clock_hz(result) or None
+
+
+def n_sms(result: Result) -> int:
+    """SMs of the GPU."""
+    return int(gpu_value(result, "sm.count", 1))
+
+
+def flops_per_clk(result: Result) -> float:
+    """FLOPs one SM can do in a clock for this data type, on the units the kernel uses."""
+    dtype = str(result.workload["dtype"])
+    short = "fp8" if dtype.startswith("fp8") else dtype
+    if result.main.config.get("mma") == "fma":
+        return float(gpu_value(result, f"cuda_core.{short}_flops_per_clk_per_sm", 0.0))
+    key = f"tensor.{short}_flops_per_clk_per_sm"
+    return float(gpu_value(result, key, 0.0)) or float(gpu_value(result, f"cuda_core.{key[7:]}", 0.0))
+
+
+def peak_flops_per_s(result: Result) -> float:
+    """The compute roof at the run's clock: dense, all SMs."""
+    return flops_per_clk(result) * n_sms(result) * clock_hz(result)
+
+
+def achieved_flops_per_s(result: Result) -> float:
+    """FLOPs of the operation over the time of its kernels."""
+    return result.flops / result.time_s
+
+
+def level_bytes(result: Result, key: str) -> dict[str, int]:
+    """{"read", "write"} of one level, summed over the kernels; PCIe from the copies of the host side."""
+    if key in ("pcie", "host"):
+        return {way: sum(span.bytes for span in copies(result, way)) for way in ("read", "write")}
+    return {way: sum(kernel.bytes.get(key, {}).get(way, 0) for kernel in result.kernels) for way in ("read", "write")}
+
+
+def copies(result: Result, way: str) -> list[HostSpan]:
+    """Copies over PCIe: "read" towards the GPU, "write" back."""
+    lane = {"read": "copy h2d", "write": "copy d2h"}[way]
+    return [span for span in result.host_spans if span.lane == lane]
+
+
+def kernel_level(result: Result, key: str) -> Level:
+    """One of `KERNEL_LEVELS`."""
+    n_bytes, peak = level_bytes(result, key), peak_bytes_per_s(result, key)
+    read, write = (Flow(n_bytes[way], result.time_s, peak) for way in ("read", "write"))
+    return Level(key, read, write, result.main.utilisation.get(BUSY_KEYS[key]))
+
+
+def pcie_level(result: Result) -> Level:
+    """Copies between host memory and HBM, each direction over the time its copies ran."""
+    return Level("pcie", _copy_flow(result, "read", "h2d"), _copy_flow(result, "write", "d2h"), None)
+
+
+def _copy_flow(result: Result, way: str, direction: str) -> Flow:
+    spans = copies(result, way)
+    busy_s = sum(span.end_s - span.start_s for span in spans)
+    peak = float(gpu_value(result, f"pcie.pinned_{direction}_gb_per_s", 0.0)) * 1e9
+    return Flow(sum(span.bytes for span in spans), busy_s, peak or None)
+
+
+def levels(result: Result) -> tuple[Level, ...]:
+    """All levels from far to near; PCIe only where something was copied."""
+    pcie = pcie_level(result)
+    near = tuple(kernel_level(result, key) for key in KERNEL_LEVELS)
+    return (pcie, *near) if pcie.n_bytes else near
+
+
+def limiter_place(result: Result) -> str:
+    """The level, "tensor" or "sms" that the limiter belongs to."""
+    return LIMITER_PLACES.get(result.limiter, "sms")
+
+
+def hit_rate(result: Result) -> float | None:
+    """L2 lookups of the main kernel that found their chunk there or on its way, over all lookups."""
+    lookups = result.main.lookups
+    if not lookups.get("accesses"):
+        return None
+    return (lookups.get("hits", 0) + lookups.get("merged", 0)) / lookups["accesses"]
+
+
+def slice_bytes(result: Result) -> int:
+    """Bytes of A and B that one CTA needs for one k-iteration: one stage of its ring."""
+    config = result.main.config
+    return int((config["block_m"] + config["block_n"]) * config["block_k"] * BYTES[result.workload["dtype"]])
+
+
+def title(result: Result) -> str:
+    """The operation: "4,096 × 4,096 × 4,096 bf16"."""
+    work = result.workload
+    batch = f"{work['batch']:,} × " if work.get("batch", 1) > 1 else ""
+    return f"{batch}{work['m']:,} × {work['n']:,} × {work['k']:,} {work['dtype']}"
+
+
+def tile_text(config: dict[str, Any]) -> str:
+    """Tile as the command line takes it: "128x128x64"."""
+    return f"{config['block_m']}x{config['block_n']}x{config['block_k']}"
