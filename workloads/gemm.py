@@ -158,8 +158,14 @@ class Gemm:
 
     # How the tensors lie in memory.
     def k_is_contiguous(self, operand: str) -> bool:
-        """Whether rows along k lie contiguous in memory ("a" or "b"); else rows along m (A) or n (B) do."""
-        return self.layout in (("tn", "nn") if _operand(operand, "ab") == "a" else ("tn", "tt"))
+        """Whether rows along k lie contiguous in memory ("a" or "b"); else rows along m (A) or n (B) do.
+
+        A packed [k, 1] is the same memory as [1, k], and BLAS callers pass it as such.
+        """
+        width, given, layouts = (
+            (self.m, self.lda, ("tn", "nn")) if _operand(operand, "ab") == "a" else (self.n, self.ldb, ("tn", "tt"))
+        )
+        return self.layout in layouts or (width == 1 and given is None)
 
     def _extent(self, operand: str) -> int:
         if operand == "c":

@@ -1,0 +1,353 @@
+"""What a CTA of a kernel takes of an SM, as the hardware allots it: shared memory, registers, warps; and what fits.
+
+Modelled: the operand ring and epilogue buffer in shared memory, accumulators, operand fragments and addresses in
+registers, allotment granularities, spills. Not modelled: static shared memory of other code, local-memory traffic.
+A compiler's own figures (`KernelConfig.registers_per_thread`, `smem_bytes`) win over these formulas.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hwmodels.errors import ConfigError
+from hwmodels.spec import Gpu
+from sim.schedule.config import FAMILIES, KernelConfig
+from workloads.gemm import Gemm
+
+WARPGROUP_THREADS = 128
+MAX_CLUSTER = 16
+"""CTAs of a cluster, non-portable size included (CUDA C++ Programming Guide, thread block clusters)."""
+
+SWIZZLE_BYTES = 128
+"""Width of a TMA box row in shared memory. An operand whose tile rows run along m or n is padded to whole boxes."""
+TMA_ALIGNMENT_BYTES = 16
+CP_ASYNC_MIN_BYTES = 4
+
+EPILOGUE_BUFFER_BYTES = 16384
+BARRIER_BYTES_PER_STAGE = 24
+BARRIER_BYTES = 68
+"""Persistent kernels: buffer through which C leaves, barriers of one stage, and the rest. From the `smem` column of the
+H200's gemm.csv: ring + 16384 + 24 stages + 68 for split-K kernels and 16 (up to 80) more for others holds for all
+771 nvjet rows."""
+
+PRODUCER_REGISTERS = 24
+CONSUMER_MAX_REGISTERS = 240
+"""Register budget after setmaxnreg: 24 + 2 x 240 for each of 128 threads is what 168 a thread at launch reserve."""
+
+WGMMA_BASE_REGISTERS, WGMMA_COPY_REGISTERS = 27, 2.2
+MMA_BASE_REGISTERS, MMA_COPY_REGISTERS, MMA_FRAGMENT_FACTOR = 14, 2.8, 1.5
+"""Registers a thread needs besides accumulators: a base, some for each 16 B copy it issues in one stage (address and
+predicate), and operand fragments. Least median error on the `regs` column of the H200's tile_sweep.csv."""
+
+
+@dataclass(frozen=True)
+class Occupancy:
+    """CTAs that one SM holds at once and what bounds them."""
+
+    ctas_per_sm: int
+    warps_per_sm: int
+    limit: str
+    """"registers", "shared memory", "threads" or "ctas"."""
+    registers_per_thread: int
+    spill_bytes_per_thread: int
+    smem_bytes_per_cta: int
+    """What a CTA asks for; the reserved part and rounding come on top."""
+
+    def describe(self) -> dict[str, Any]:
+        """As `KernelResult.occupancy` documents it."""
+        return asdict(self)
+
+
+def is_warp_specialised(config: KernelConfig) -> bool:
+    """Whether a producer warpgroup feeds consumer warpgroups by TMA."""
+    return config.loads == "tma"
+
+
+def consumer_threads(config: KernelConfig) -> int:
+    """Threads that hold one output tile's accumulators."""
+    threads = 32 * config.warps
+    if not is_warp_specialised(config):
+        return threads
+    consumers = threads - WARPGROUP_THREADS
+    return WARPGROUP_THREADS if config.pingpong else consumers
+
+
+def mma_sides(config: KernelConfig) -> tuple[int, int]:
+    """Extents of the CTA tile along the instruction's M and N."""
+    along_m = config.mma_m_along == "m"
+    return (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
+
+
+def wgmma_tile(config: KernelConfig) -> tuple[int, int]:
+    """Part of the CTA tile that one consumer warpgroup works on, along wgmma's M and N.
+
+    Cooperative warpgroups halve M where it holds two instructions (cuBLAS's coopA), else N (coopB).
+    """
+    side_m, side_n = mma_sides(config)
+    if config.pingpong or consumer_threads(config) < 2 * WARPGROUP_THREADS:
+        return side_m, side_n
+    return (side_m // 2, side_n) if side_m % 128 == 0 else (side_m, side_n // 2)
+
+
+# Shared memory.
+def smem_bytes(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
+    """Shared memory one CTA asks for, in bytes.
+
+    Triton's mma.sync kernels keep stages - 1 tiles in shared memory, its wgmma kernels all (exact for the 1,377 rows of
+    tile_sweep.csv). Raises nothing: `occupancy` compares it with what `gpu` has.
+    """
+    if config.smem_bytes is not None:
+        return config.smem_bytes
+    if is_warp_specialised(config):
+        rest = BARRIER_BYTES_PER_STAGE * config.stages + BARRIER_BYTES + (0 if config.split_k > 1 else 16)
+        return config.stages * _tma_stage_bytes(config, gemm) + EPILOGUE_BUFFER_BYTES + rest
+    in_smem = max(1, config.stages - 1) if config.mma == "mma_sync" and gpu.tensor.cp_async else config.stages
+    return in_smem * (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
+
+
+def _tma_stage_bytes(config: KernelConfig, gemm: Gemm) -> int:
+    """One stage of A and B: rows along m or n are stored in boxes of 128 B."""
+    box = SWIZZLE_BYTES // gemm.a_element_bytes
+    padded = {
+        operand: block if gemm.k_is_contiguous(operand) else -(-block // box) * box
+        for operand, block in (("a", config.block_m), ("b", config.block_n))
+    }
+    return (padded["a"] + padded["b"]) * config.block_k * gemm.a_element_bytes
+
+
+# Registers.
+def register_need(config: KernelConfig, gemm: Gemm) -> int:
+    """Registers a thread would use without any limit: accumulators, operand fragments, addresses.
+
+    wgmma reads its operands from shared memory; mma.sync and CUDA cores keep them in registers.
+    """
+    threads = consumer_threads(config)
+    accumulators = config.block_m * config.block_n * max(4, gemm.accumulator_bytes) / 4 / threads
+    if is_warp_specialised(config):
+        return round(accumulators) + WGMMA_BASE_REGISTERS
+    tile_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
+    copies = tile_bytes / 16 / threads
+    if config.mma == "wgmma":
+        return round(accumulators + WGMMA_BASE_REGISTERS + WGMMA_COPY_REGISTERS * copies)
+    fragments = MMA_FRAGMENT_FACTOR * _fragment_registers(config)
+    return round(accumulators + fragments + MMA_BASE_REGISTERS + MMA_COPY_REGISTERS * copies)
+
+
+def _fragment_registers(config: KernelConfig) -> float:
+    """Registers of a warp's A and B fragments for one instruction step of 32 B along k."""
+    along_m, along_n = 1, 1
+    while along_m * along_n < config.warps:
+        if config.block_m / along_m >= config.block_n / along_n and config.block_m / along_m > 16:
+            along_m *= 2
+        else:
+            along_n *= 2
+    return (config.block_m / along_m + config.block_n / along_n) / 4
+
+
+def registers_per_thread(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
+    """Registers a thread is launched with.
+
+    The compiler's figure where known. Warp-specialised kernels take all that the register file gives their threads
+    (168 for 384 threads on Hopper) and hand it from the producer to the consumers. Else the need, up to the limit.
+    """
+    if config.registers_per_thread is not None:
+        return config.registers_per_thread
+    if is_warp_specialised(config):
+        each = gpu.registers.per_sm // (32 * config.warps) // 8 * 8
+        return min(each, gpu.registers.max_per_thread)
+    return min(register_need(config, gemm), gpu.registers.max_per_thread)
+
+
+def spill_bytes_per_thread(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
+    """Bytes a thread keeps in local memory because its registers do not hold them."""
+    if config.registers_per_thread is not None or is_warp_specialised(config):
+        return config.spill_bytes_per_thread
+    return 4 * max(0, register_need(config, gemm) - gpu.registers.max_per_thread)
+
+
+# What fits.
+def occupancy(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> Occupancy:
+    """CTAs of `config` that one SM of `gpu` holds, from warps, registers and shared memory as they are allotted.
+
+    Raises `ConfigError`, saying by how much, where not even one CTA fits, and for configurations that no hardware
+    runs: stages, cluster or tile out of range, data type or unit that the GPU lacks, operands too badly aligned.
+    """
+    check_config(config, gemm, gpu)
+    smem, registers = smem_bytes(config, gemm, gpu), registers_per_thread(config, gemm, gpu)
+    _check_fits(config, gemm, gpu, smem, registers)
+    limits = _limits(config, gpu, smem, registers)
+    limit = min(limits, key=limits.__getitem__)
+    if limits[limit] < 1:
+        raise _refuse(
+            f"registers of one CTA = {registers} x {32 * config.warps} threads",
+            f"an SM of {gpu.name} has {gpu.registers.per_sm}",
+        )
+    spilled = spill_bytes_per_thread(config, gemm, gpu)
+    ctas = limits[limit]
+    return Occupancy(ctas, ctas * config.warps, limit, registers, spilled, smem)
+
+
+def _limits(config: KernelConfig, gpu: Gpu, smem: int, registers: int) -> dict[str, int]:
+    """{resource: CTAs of an SM it allows}. A warp's registers lie in one scheduler's quarter of the file."""
+    a_warp = _round_up(registers * gpu.sm.warp_size, gpu.registers.allocation_per_warp)
+    warps = gpu.registers.per_sm // gpu.sm.schedulers // a_warp * gpu.sm.schedulers
+    a_cta = _round_up(smem + gpu.smem.reserved_bytes_per_cta, gpu.smem.allocation_bytes)
+    return {
+        "shared memory": int(gpu.smem.kib_per_sm * 1024) // max(1, a_cta),
+        "registers": warps // config.warps,
+        "threads": gpu.sm.max_warps // config.warps,
+        "ctas": gpu.sm.max_ctas,
+    }
+
+
+def _check_fits(config: KernelConfig, gemm: Gemm, gpu: Gpu, smem: int, registers: int) -> None:
+    most = int(gpu.smem.max_kib_per_cta * 1024)
+    tile = f"{config.block_m}x{config.block_n}x{config.block_k}"
+    if smem > most:
+        what = f"shared memory of tile {tile} with {config.stages} stages = {smem} B"
+        raise _refuse(what, f"at most {most} B a CTA on {gpu.name}, {smem - most} B too many")
+    if registers > gpu.registers.max_per_thread:
+        over = registers - gpu.registers.max_per_thread
+        raise _refuse(
+            f"registers_per_thread = {registers}",
+            f"at most {gpu.registers.max_per_thread} on {gpu.name}, {over} too many",
+        )
+    if not is_warp_specialised(config):
+        return
+    need, have = register_need(config, gemm), _consumer_registers(config, gpu, registers)
+    if need > have:
+        raise _refuse(
+            f"registers of a consumer thread of tile {tile} = {need}", f"at most {have}, {need - have} too many"
+        )
+
+
+def _consumer_registers(config: KernelConfig, gpu: Gpu, registers: int) -> int:
+    """Registers a consumer thread has after the producer warpgroup gave up all but a few."""
+    threads = 32 * config.warps
+    left = registers * threads - PRODUCER_REGISTERS * WARPGROUP_THREADS
+    return min(CONSUMER_MAX_REGISTERS, left // (threads - WARPGROUP_THREADS) // 8 * 8, gpu.registers.max_per_thread)
+
+
+# What makes sense at all.
+def check_config(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
+    """Raise `ConfigError` for a configuration that contradicts itself, the workload or the GPU's features."""
+    _check_fields(config)
+    _check_units(config, gemm, gpu)
+    _check_loads(config, gemm, gpu)
+    _check_shape(config, gemm)
+    _check_cluster(config, gpu)
+    iterations = -(-gemm.k // config.block_k)
+    if config.split_k > iterations:
+        raise _refuse(
+            f"split_k = {config.split_k}",
+            f"1 to {iterations}, the k-iterations of k = {gemm.k}, block_k = {config.block_k}",
+        )
+    if 32 * config.warps > gpu.sm.max_threads_per_cta:
+        raise _refuse(f"warps = {config.warps}", f"1 to {gpu.sm.max_threads_per_cta // 32} on {gpu.name}")
+
+
+_CHOICES = {
+    "family": FAMILIES,
+    "raster": ("m", "n"),
+    "mma_m_along": ("m", "n"),
+    "loads": ("cp_async", "tma", "ldg"),
+    "mma": ("wgmma", "mma_sync", "fma"),
+}
+_COUNTS = {
+    "block_m": 4096,
+    "block_n": 4096,
+    "block_k": 4096,
+    "stages": 64,
+    "warps": 32,
+    "cluster_m": MAX_CLUSTER,
+    "cluster_n": MAX_CLUSTER,
+    "group": 131072,
+    "split_k": 131072,
+}
+
+
+def _check_fields(config: KernelConfig) -> None:
+    for name, choices in _CHOICES.items():
+        if getattr(config, name) not in choices:
+            raise _refuse(f"{name} = {getattr(config, name)!r}", f"one of {', '.join(choices)}")
+    for name, most in _COUNTS.items():
+        value = getattr(config, name)
+        if type(value) is not int or not 1 <= value <= most:
+            raise _refuse(f"{name} = {value!r}", f"an integer from 1 to {most}")
+    if config.family == "persistent" and config.loads != "tma":
+        raise _refuse(f"loads = {config.loads!r}", "tma for the persistent family")
+
+
+def _check_units(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
+    """The instruction exists on the GPU for the workload's data type."""
+    if config.mma == "wgmma" and not gpu.tensor.wgmma:
+        raise _refuse("mma = 'wgmma'", f"mma_sync or fma on {gpu.name}, compute capability {gpu.compute_capability}")
+    rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
+    if rate <= 0:
+        unit = "CUDA cores" if config.mma == "fma" else "tensor cores"
+        raise _refuse(f"dtype = {gemm.dtype!r} with mma = {config.mma!r}", f"a type that the {unit} of {gpu.name} have")
+
+
+def flops_per_clk_per_sm(mma: str, dtype: str, gpu: Gpu) -> float:
+    """Peak FLOPs a cycle and SM of an instruction kind for operands of `dtype`; 0 where the GPU lacks it."""
+    unit, name = (gpu.cuda_core, dtype) if mma == "fma" else (gpu.tensor, dtype.partition("_")[0])
+    return float(getattr(unit, f"{name}_flops_per_clk_per_sm", 0.0))
+
+
+def _check_loads(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
+    if config.loads == "ldg":
+        return
+    if not (gpu.tensor.tma if config.loads == "tma" else gpu.tensor.cp_async):
+        raise _refuse(f"loads = {config.loads!r}", f"a way that {gpu.name} has, ldg always works")
+    needed = TMA_ALIGNMENT_BYTES if config.loads == "tma" else CP_ASYNC_MIN_BYTES
+    for operand in "ab":
+        if gemm.alignment_bytes(operand) < needed:
+            size = gemm.leading(operand) * gemm.element_bytes(operand)
+            raise _refuse(
+                f"leading dimension of {operand.upper()} = {size} B",
+                f"a multiple of {needed} B with loads = {config.loads!r}",
+            )
+
+
+def _check_shape(config: KernelConfig, gemm: Gemm) -> None:
+    """Tile sides are whole instructions: wgmma m64 n8 k32 B, mma.sync m16 n8 k16 B."""
+    if config.mma == "fma":
+        return
+    side_m, side_n = wgmma_tile(config) if config.mma == "wgmma" else (config.block_m, config.block_n)
+    unit_m, unit_k = (64, 32) if config.mma == "wgmma" else (16, 16)
+    k_bytes = config.block_k * gemm.a_element_bytes
+    for what, value, unit in (("M side", side_m, unit_m), ("N side", side_n, 8), ("k bytes", k_bytes, unit_k)):
+        if value % unit:
+            raise _refuse(f"{what} of a {config.mma} tile = {value}", f"a multiple of {unit}")
+    if config.mma == "wgmma" and (config.warps % 4 or config.warps < (8 if is_warp_specialised(config) else 4)):
+        raise _refuse(f"warps = {config.warps}", "whole warpgroups of 4 for wgmma, one of them the producer with TMA")
+
+
+def _check_cluster(config: KernelConfig, gpu: Gpu) -> None:
+    size = config.cluster_m * config.cluster_n
+    if size == 1:
+        return
+    if not gpu.tensor.tma:
+        raise _refuse(f"cluster = {config.cluster_m}x{config.cluster_n}", f"1x1 on {gpu.name}")
+    most = min(MAX_CLUSTER, gpu.sm.sms_per_tpc * gpu.sm.tpcs_per_gpc)
+    if size > most:
+        raise _refuse(f"cluster = {config.cluster_m}x{config.cluster_n}", f"at most {most} CTAs")
+    for name, block, cluster in (
+        ("block_m", config.block_m, config.cluster_n),
+        ("block_n", config.block_n, config.cluster_m),
+    ):
+        if block % cluster:
+            raise _refuse(f"{name} = {block}", f"a multiple of {cluster}, the CTAs of a cluster that load it together")
+
+
+def _round_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
+
+
+def _refuse(what: str, allowed: str) -> ConfigError:
+    return ConfigError(
+        f"{what}: must be {allowed} (kernel configuration)"
+        if not allowed.startswith(("at most", "an SM"))
+        else f"{what}: {allowed} (kernel configuration)"
+    )
