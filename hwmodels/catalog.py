@@ -1,6 +1,6 @@
 """Loading GPUs: a shipped name or a user's file, with overrides, checked as a whole; and where its values come from.
 
-The order in which values win, last first: constants carried over from the GPU on which they were fitted, the
+Each layer overrides those before it: constants carried over from the GPU on which they were fitted, the
 architecture's file, files that are inherited, the GPU's own file, overrides.
 """
 
@@ -24,6 +24,7 @@ from hwmodels.spec import FIELDS, SECTIONS, Gpu, Provenance
 
 __all__ = ["Row", "list_gpus", "load_gpu", "resolved", "rows"]
 
+_NAMES = ("label", "vendor", "architecture")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -89,6 +90,8 @@ def _override(text: str, entries: dict[str, Entry]) -> tuple[str, Entry]:
     key, equals, right = (part.strip() for part in text.partition("="))
     if not equals or not key or not right:
         raise refusal(where, "needs the form key=value or key=*factor")
+    if key in _NAMES:
+        raise refusal(where, f"{key} names the GPU; only a file sets it")
     if key not in FIELDS:
         raise refusal(where, unknown_key(key))
     if right.startswith("*"):
@@ -139,12 +142,13 @@ def _product(value: int | float, factor: int | float, where: str) -> int | float
 
 def _built(name: str, document: Document, entries: dict[str, Entry]) -> Gpu:
     _refuse_missing(document, entries)
-    identity = {"name": name} | {key: document.identity[key] for key in ("label", "vendor", "architecture")}
+    identity = {"name": name} | {key: document.identity[key] for key in _NAMES}
     values: dict[str, Any] = {section: {} for section in SECTIONS}
     for key, entry in entries.items():
         section, _, part = key.rpartition(".")
         (values[section] if section else values)[part] = entry.value
-    values |= {**identity, "provenance": _provenance(document, entries)}
+    origins = {key: Provenance(FIELDS[key].unit, entries[key].kind, entries[key].source) for key in FIELDS}
+    values |= {**identity, "provenance": origins}
     try:
         return Gpu.model_validate(values)
     except ValidationError as error:
@@ -152,21 +156,15 @@ def _built(name: str, document: Document, entries: dict[str, Entry]) -> Gpu:
 
 
 def _refuse_missing(document: Document, entries: dict[str, Entry]) -> None:
-    names = [key for key in ("label", "vendor", "architecture") if key not in document.identity]
+    names = [key for key in _NAMES if key not in document.identity]
     if names:
         raise refusal(
             document.origin, f'{" and ".join(names)} missing; state it or inherit from a GPU (inherits = "h200_sxm")'
         )
-    absent = [key for key, field in FIELDS.items() if field.is_required and key not in entries]
+    absent = [key for key in FIELDS if key not in entries]
     if absent:
         more = f"; {len(absent) - 1} more are missing, next {absent[1]}" if len(absent) > 1 else ""
         raise refusal(document.origin, f"{absent[0]} is missing: {expected(absent[0])}{more}")
-
-
-def _provenance(document: Document, entries: dict[str, Entry]) -> dict[str, Provenance]:
-    lacking = Entry(0.0, "assumed", f"not in {document.origin}: the GPU lacks it", document.origin)
-    stated = {key: entries.get(key, lacking) for key in FIELDS}
-    return {key: Provenance(FIELDS[key].unit, entry.kind, entry.source) for key, entry in stated.items()}
 
 
 def _explained(error: ValidationError, document: Document, entries: dict[str, Entry]) -> ConfigError:
@@ -179,4 +177,4 @@ def _explained(error: ValidationError, document: Document, entries: dict[str, En
     if bound:
         where = next((origin for origin in bound if origin.startswith("override")), document.origin)
         return refusal(where, first["msg"])
-    return refusal(document.origin, f"{key} = {shown(first['input'])}: {first['msg']}")
+    return refusal(document.origin, f"{key} = {shown(first['input'])}: needs a short text in one line")

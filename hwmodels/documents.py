@@ -14,6 +14,7 @@ from hwmodels.refusals import nearest, refusal, shown, unknown_key
 from hwmodels.spec import FIELDS, KINDS, SECTIONS
 
 _LARGEST_FILE_BYTES = 1_000_000
+_LONGEST_CHAIN = 16
 _GPU_NAMES = ("label", "vendor", "architecture", "inherits")
 _ARCHITECTURE_NAMES = ("carried_from",)
 """Keys that name things and so carry no unit or source. `carried_from` names the GPU whose model constants stand in
@@ -78,6 +79,8 @@ def _user_document(path: Path, asked_by: tuple[str, ...]) -> Document:
     if here in asked_by:
         chain = " -> ".join(os.path.basename(step) for step in (*asked_by, here))
         raise refusal(origin, f"inherits in a circle: {chain}")
+    if len(asked_by) >= _LONGEST_CHAIN:
+        raise refusal(origin, f"inherits through more than {_LONGEST_CHAIN} files")
     document = read_document(path, origin, _GPU_NAMES)
     parent = document.identity.get("inherits")
     if parent is None:
@@ -137,11 +140,13 @@ def _toml(text: str, origin: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except RecursionError:
         raise refusal(origin, "broken TOML: nested too deeply") from None
-    except ValueError as error:
-        found = re.search(r" \(at line (\d+), column \d+\)", str(error))
-        line = found[1] if found else text.count("\n") + 1
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r"at line (\d+), column \d+\)$", str(error))
+        line = int(found[1]) if found else text.count("\n") + 1
         reason = re.sub(r" \(at [^()]*\)$", "", str(error))
         raise refusal(origin, f"line {line}: broken TOML: {reason[:120]}") from None
+    except ValueError as error:
+        raise refusal(origin, f"broken TOML: {str(error).partition(';')[0][:120]}") from None
 
 
 def _parse(table: dict[str, Any], origin: str, names: tuple[str, ...]) -> Document:

@@ -11,11 +11,13 @@ from hwmodels.spec import FIELDS, SECTIONS
 from hwmodels.units import meaning_of, with_right_unit
 
 _LONGEST_SHOWN = 60
+_LONGEST_PATH = 240
 _TOML_NAMES = {"dict": "table"}
 
 
 def refusal(where: str, text: str) -> ConfigError:
-    """The error to raise: `where: text` in one printable line."""
+    """The error to raise: `where: text` in one printable line; of a long path the end is shown."""
+    where = where if len(where) <= _LONGEST_PATH else "..." + where[3 - _LONGEST_PATH :]
     return ConfigError(printable(f"{where}: {text}" if where else text))
 
 

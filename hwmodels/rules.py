@@ -21,7 +21,38 @@ class Rule(NamedTuple):
     holds: Callable[[Gpu], bool]
 
 
-RULES = (
+_TENSOR_RATES = tuple(
+    f"tensor.{dtype}_flops_per_clk_per_sm" for dtype in ("fp64", "tf32", "fp16", "bf16", "fp8", "int8")
+)
+_CUDA_CORE_RATES = tuple(f"cuda_core.{dtype}_flops_per_clk_per_sm" for dtype in ("fp64", "fp32", "fp16"))
+
+
+def value_at(gpu: Gpu, key: str) -> Any:
+    """The value under a key such as `hbm.bandwidth_gb_per_s`."""
+    section, _, name = key.rpartition(".")
+    return getattr(getattr(gpu, section) if section else gpu, name)
+
+
+def link_gb_per_s(gpu: Gpu) -> float:
+    """Bandwidth of the GPU's PCI Express link in one direction, GB/s, before packet overhead."""
+    return PCIE_LANE_GB_PER_S[gpu.pcie.generation] * gpu.pcie.lanes
+
+
+def _present_or_absent(gpu: Gpu, keys: tuple[str, ...]) -> bool:
+    return not any(0 < value_at(gpu, key) < 1 for key in keys)
+
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        _TENSOR_RATES,
+        "a tensor core rate is 0 (the GPU lacks it) or at least 1 FLOP/clk/SM",
+        lambda gpu: _present_or_absent(gpu, _TENSOR_RATES),
+    ),
+    Rule(
+        _CUDA_CORE_RATES,
+        "a CUDA core rate is 0 (the GPU lacks it) or at least 1 FLOP/clk/SM",
+        lambda gpu: _present_or_absent(gpu, _CUDA_CORE_RATES),
+    ),
     Rule(
         ("clock.base_mhz", "clock.boost_mhz"),
         "the base clock is above the boost clock",
@@ -93,17 +124,7 @@ RULES = (
         lambda gpu: gpu.pcie.pinned_d2h_gb_per_s <= link_gb_per_s(gpu),
     ),
 )
-
-
-def link_gb_per_s(gpu: Gpu) -> float:
-    """Bandwidth of the GPU's PCI Express link in one direction, GB/s, before packet overhead."""
-    return PCIE_LANE_GB_PER_S[gpu.pcie.generation] * gpu.pcie.lanes
-
-
-def value_at(gpu: Gpu, key: str) -> Any:
-    """The value under a key such as `hbm.bandwidth_gb_per_s`."""
-    section, _, name = key.rpartition(".")
-    return getattr(getattr(gpu, section) if section else gpu, name)
+"""Every law, in the order in which they are looked at."""
 
 
 def first_broken(gpu: Gpu) -> Rule | None:

@@ -34,8 +34,8 @@ def quantity(low: float, high: float, text: str) -> Any:
 
 
 def rate(high: float, text: str) -> Any:
-    """A throughput that may be left out: 0, the default, says that the GPU lacks the unit."""
-    return Field(default=0.0, ge=0, le=high, description=text)
+    """A throughput up to `high`; 0 says that the GPU lacks the unit."""
+    return quantity(0, high, text)
 
 
 def constant(low: float, high: float, text: str) -> Any:
@@ -280,7 +280,6 @@ class FieldSpec(NamedTuple):
     unit: str
     text: str
     is_constant: bool
-    is_required: bool
 
 
 def _sections() -> dict[str, type[Section]]:
@@ -295,9 +294,7 @@ def _field_spec(model: type[BaseModel], name: str) -> FieldSpec:
     limits = {key: getattr(item, key) for item in field.metadata for key in ("ge", "le") if hasattr(item, key)}
     unit = unit_of(name, value_type)
     is_constant = isinstance(field.json_schema_extra, dict)
-    return FieldSpec(
-        value_type, limits.get("ge"), limits.get("le"), unit, field.description or "", is_constant, field.is_required()
-    )
+    return FieldSpec(value_type, limits.get("ge"), limits.get("le"), unit, field.description or "", is_constant)
 
 
 SECTIONS = _sections()
