@@ -20,7 +20,7 @@ MAX_CLUSTER = 16
 """CTAs of a cluster, non-portable size included (CUDA C++ Programming Guide, thread block clusters)."""
 
 SWIZZLE_BYTES = 128
-"""Width of a TMA box row in shared memory. An operand whose tile rows run along m or n is padded to whole boxes."""
+"""Width of a TMA box row in shared memory."""
 TMA_ALIGNMENT_BYTES = 16
 CP_ASYNC_MIN_BYTES = 4
 
@@ -107,10 +107,12 @@ def smem_bytes(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
 
 
 def _tma_stage_bytes(config: KernelConfig, gemm: Gemm) -> int:
-    """One stage of A and B: rows along m or n are stored in boxes of 128 B."""
-    box = SWIZZLE_BYTES // gemm.a_element_bytes
+    """One stage of A and B. Tile rows along m or n lie in boxes of 128 B, or of the next power of two if shorter."""
+    widest = SWIZZLE_BYTES // gemm.a_element_bytes
     padded = {
-        operand: block if gemm.k_is_contiguous(operand) else -(-block // box) * box
+        operand: block
+        if gemm.k_is_contiguous(operand)
+        else _round_up(block, min(widest, 1 << (block - 1).bit_length()))
         for operand, block in (("a", config.block_m), ("b", config.block_n))
     }
     return (padded["a"] + padded["b"]) * config.block_k * gemm.a_element_bytes
@@ -314,6 +316,14 @@ def _check_shape(config: KernelConfig, gemm: Gemm) -> None:
     """Tile sides are whole instructions: wgmma m64 n8 k32 B, mma.sync m16 n8 k16 B."""
     if config.mma == "fma":
         return
+    if (
+        config.mma == "wgmma"
+        and gemm.a_element_bytes != 2
+        and not (gemm.k_is_contiguous("a") and gemm.k_is_contiguous("b"))
+    ):
+        raise _refuse(
+            f"layout = {gemm.layout!r}", f"tn for wgmma with {gemm.dtype}: only 16-bit operands are transposed"
+        )
     side_m, side_n = wgmma_tile(config) if config.mma == "wgmma" else (config.block_m, config.block_n)
     unit_m, unit_k = (64, 32) if config.mma == "wgmma" else (16, 16)
     k_bytes = config.block_k * gemm.a_element_bytes
