@@ -285,6 +285,8 @@ def _check_units(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     """The instruction exists on the GPU for the workload's data type."""
     if config.mma == "wgmma" and not gpu.tensor.wgmma:
         raise _refuse("mma = 'wgmma'", f"mma_sync or fma on {gpu.name}, compute capability {gpu.compute_capability}")
+    if config.mma == "wgmma" and gemm.dtype == "fp64":
+        raise _refuse("mma = 'wgmma'", "mma_sync or fma for fp64")
     rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
     if rate <= 0:
         unit = "CUDA cores" if config.mma == "fma" else "tensor cores"

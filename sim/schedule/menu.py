@@ -1,0 +1,172 @@
+"""The kernel configurations to choose from: a family's menu is data of the GPU's architecture (`hwmodels/menus`)."""
+
+from __future__ import annotations
+
+import itertools
+import tomllib
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import hwmodels
+from hwmodels.errors import ConfigError
+from hwmodels.spec import Gpu
+from sim.schedule.config import FAMILIES, KernelConfig
+from sim.schedule.names import CLUSTER_SLOTS, band
+from sim.schedule.resources import CP_ASYNC_MIN_BYTES, flops_per_clk_per_sm, occupancy
+from workloads.gemm import Gemm
+
+LEAST_SPLIT_BYTES = 2048
+"""Bytes along k below which a slice is not worth a launch of its own."""
+MOST_SPLIT = 64
+SMALL_SIDE = 64
+"""Tile side that is offered however small the output."""
+
+
+@lru_cache(maxsize=64)
+def menu(gpu: Gpu, family: str, gemm: Gemm) -> tuple[KernelConfig, ...]:
+    """Every configuration of `family` that fits `gpu` and `gemm`, complete, in the order of the menu's file.
+
+    Raises `ConfigError` for an unknown family or architecture, and where nothing fits, with the first reason.
+    """
+    if family not in FAMILIES:
+        raise ConfigError(f"family = {family!r}: must be one of {', '.join(FAMILIES)} (kernel menu)")
+    found: list[KernelConfig] = []
+    reasons: list[str] = []
+    for config in _candidates(gpu, family, gemm):
+        try:
+            occupancy(config, gemm, gpu)
+        except ConfigError as refused:
+            reasons.append(str(refused))
+        else:
+            found.append(config)
+    if not found:
+        none = "k is too short to split" if family == "split_k" else f"not in the menu of {gpu.architecture}"
+        reason = reasons[0] if reasons else none
+        raise ConfigError(f"family = {family!r}: nothing fits {gpu.name} and the workload: {reason}")
+    return tuple(found)
+
+
+def families(gpu: Gpu, gemm: Gemm) -> tuple[str, ...]:
+    """The families of which at least one configuration fits."""
+    return tuple(family for family in FAMILIES if _has_any(gpu, family, gemm))
+
+
+def _has_any(gpu: Gpu, family: str, gemm: Gemm) -> bool:
+    try:
+        return bool(menu(gpu, family, gemm))
+    except ConfigError:
+        return False
+
+
+@lru_cache(maxsize=16)
+def menu_data(architecture: str) -> dict[str, Any]:
+    """The architecture's menu file. Raises `ConfigError` where there is none."""
+    path = Path(hwmodels.__file__).parent / "menus" / f"{architecture}.toml"
+    if not path.is_file():
+        known = ", ".join(sorted(file.stem for file in path.parent.glob("*.toml")))
+        raise ConfigError(f"architecture = {architecture!r}: must be one of {known} to have a kernel menu; give a tile")
+    return tomllib.loads(path.read_text("utf-8"))
+
+
+def _candidates(gpu: Gpu, family: str, gemm: Gemm) -> Iterator[KernelConfig]:
+    if family == "persistent":
+        return _persistent(gpu, gemm)
+    return _multistage(gpu, gemm) if family == "multistage" else _split(gpu, gemm)
+
+
+def _persistent(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
+    data = menu_data(gpu.architecture).get("persistent")
+    if data is None:
+        return
+    for row in data["rows_by_element_bytes"].get(str(gemm.a_element_bytes), ()):
+        entry = dict(zip(data["columns"], row, strict=True))
+        schedule = entry.pop("schedule")
+        slots = _slots(gpu, entry["cluster_m"] * entry["cluster_n"])
+        sides = (entry["block_n"], entry["block_m"])
+        along, across = sides if entry["raster"] == "n" else sides[::-1]
+        yield KernelConfig(
+            family="persistent",
+            warps=12,
+            group=band(slots, along, across),
+            pingpong=schedule == "pingpong",
+            loads="tma",
+            mma="wgmma",
+            **entry,
+        )
+
+
+def _slots(gpu: Gpu, cluster: int) -> int:
+    """Clusters that run at once: measured on 132 SMs, else as many as SMs allow."""
+    if gpu.sm.count == CLUSTER_SLOTS[1]:
+        return CLUSTER_SLOTS.get(cluster, gpu.sm.count // cluster)
+    return max(1, gpu.sm.count // cluster)
+
+
+def _multistage(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
+    on_tensor_cores = flops_per_clk_per_sm("fma", gemm.dtype, gpu) <= 0 or _has_tensor_cores(gemm, gpu)
+    grid = menu_data(gpu.architecture)["multistage" if on_tensor_cores else "fma"]
+    keys = ("block_m", "block_n", "block_k_bytes", "stages", "warps", "group")
+    loads = loads_for(gemm, gpu)
+    for values in itertools.product(*(grid[key] for key in keys)):
+        point = dict(zip(keys, values, strict=True))
+        if _is_offered(point, grid, gemm):
+            k_bytes = point.pop("block_k_bytes")
+            mma = _instruction(point["block_m"], gemm, gpu) if on_tensor_cores else "fma"
+            yield KernelConfig("multistage", block_k=k_bytes // gemm.a_element_bytes, loads=loads, mma=mma, **point)
+
+
+def _has_tensor_cores(gemm: Gemm, gpu: Gpu) -> bool:
+    return flops_per_clk_per_sm("mma_sync", gemm.dtype, gpu) > 0
+
+
+def _is_offered(point: dict[str, int], grid: dict[str, Any], gemm: Gemm) -> bool:
+    """The rules of the sweep's grid, and no side above 64 that is over twice the output's."""
+    tile = point["block_m"] * point["block_n"]
+    least, most = grid["accumulators_per_thread"]
+    if not least <= tile / (32 * point["warps"]) <= most:
+        return False
+    if point["warps"] == 8 and tile < grid["eight_warps_least_tile"]:
+        return False
+    if point["group"] == 1 and any(point[key] != value for key, value in grid["plain_order"].items()):
+        return False
+    sides = (("block_m", gemm.m), ("block_n", gemm.n))
+    return all(point[key] <= max(2 * extent, SMALL_SIDE) for key, extent in sides)
+
+
+def _instruction(block_m: int, gemm: Gemm, gpu: Gpu) -> str:
+    """wgmma where the hardware has it for these operands and the tile holds its 64 rows, as Triton chooses."""
+    both_along_k = gemm.k_is_contiguous("a") and gemm.k_is_contiguous("b")
+    able = gpu.tensor.wgmma and gemm.dtype != "fp64" and (gemm.a_element_bytes == 2 or both_along_k)
+    return "wgmma" if able and block_m >= 64 else "mma_sync"
+
+
+def loads_for(gemm: Gemm, gpu: Gpu) -> str:
+    """How a multistage kernel loads: "cp_async" where the GPU has it and rows are aligned to 4 B, else "ldg"."""
+    aligned = all(gemm.alignment_bytes(operand) >= CP_ASYNC_MIN_BYTES for operand in "ab")
+    return "cp_async" if gpu.tensor.cp_async and aligned else "ldg"
+
+
+def _split(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
+    """Persistent configurations where they fit, else multistage ones, on 2 slices, on as many as fill the GPU once,
+    and on half of that."""
+    base = "persistent" if "persistent" in families_without_split(gpu, gemm) else "multistage"
+    for config in menu(gpu, base, gemm):
+        for split in _splits(config, gpu, gemm):
+            yield KernelConfig(**{**vars(config), "family": "split_k", "split_k": split})
+
+
+def families_without_split(gpu: Gpu, gemm: Gemm) -> tuple[str, ...]:
+    """As `families`, without the split-K family, whose menu is made of the others."""
+    return tuple(family for family in FAMILIES if family != "split_k" and _has_any(gpu, family, gemm))
+
+
+def _splits(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> list[int]:
+    size = config.cluster_m * config.cluster_n
+    tiles = -(-gemm.m // (config.block_m * config.cluster_m)) * -(-gemm.n // (config.block_n * config.cluster_n))
+    slots = _slots(gpu, size) * (1 if config.loads == "tma" else occupancy(config, gemm, gpu).ctas_per_sm)
+    iterations = -(-gemm.k // config.block_k)
+    most = min(MOST_SPLIT, iterations, gemm.k * gemm.a_element_bytes // LEAST_SPLIT_BYTES)
+    filling = min(most, slots // (tiles * gemm.batch))
+    return sorted({split for split in (2, filling // 2, filling) if 2 <= split <= most})
