@@ -20,7 +20,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
+from hwmodels.measured import measured_path
 from sim.result import KernelResult, Result, Windows
 from sim.schedule.config import KernelConfig
 from sim.validation import markdown, replay, roofline, tables, validate
@@ -626,7 +628,7 @@ def test_a_class_with_few_rows_has_no_roofline(tmp_path: Path) -> None:
 
 def test_the_roofline_stands_beside_the_same_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     control = roofline.Control(control_rows(tmp_path))
-    monkeypatch.setattr("sim.validation.run.shipped_control", lambda gpu, kind: (control, {"source": "x", "n": 1}))
+    monkeypatch.setattr("sim.validation.run.shipped_control", lambda gpu, kind: control)
     rows = [gemm_row(m, 2 * cast(float, control.time_us(inputs_of(tmp_path, gemm_row(m, 1.0))))) for m in (64, 128)]
     overall = validate(GPU, write_table(tmp_path / "gemm.csv", rows), predict=from_inputs).overall
     assert overall["roofline_mape_pct"] == pytest.approx(50)
@@ -655,18 +657,26 @@ def test_tables_and_markdown_say_what_was_found(tmp_path: Path) -> None:
 # The shipped tables and the real simulator.
 @pytest.mark.parametrize("kind", list(SCHEMAS))
 def test_shipped_tables_are_read_without_a_loss(kind: str) -> None:
-    path = Path(__file__).parents[1] / "hwmodels" / "measured" / "h200_sxm" / f"{kind}.csv"
-    table = read_table(path)
+    table = read_table(measured_path("h200_sxm", kind))
     assert (table.kind, table.skipped) == (kind, ())
     assert len(table.rows) == {"gemm": 961, "tile_sweep": 1377, "counters": 544}[kind]
     assert all(names(row) for row in table.rows)
 
 
+def test_shipped_rows_name_kernels_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the real parser
+    gpu = load_gpu("h200_sxm")
+    for kind in SCHEMAS:
+        rows = read_table(measured_path("h200_sxm", kind)).rows
+        refused = [case for row in rows if isinstance(case := replay.case_or_reason(row.inputs, gpu, None), str)]
+        assert len(refused) <= 0.02 * len(rows)
+        assert all("not modelled" in reason for reason in refused)
+
+
 def test_the_real_simulator_does_not_see_the_measured_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the real parser
-    hwmodels = pytest.importorskip("hwmodels.catalog")
     pytest.importorskip("sim.run")
-    gpu = hwmodels.load_gpu("h200_sxm")
+    gpu = load_gpu("h200_sxm")
     rows: list[Cells] = [gemm_row(m, 10.0 + m, n=1024, k=1024) for m in (256, 512)]
     sweep = [sweep_row(256, n, 10.0 + n, n=1024, k=1024) for n in (64, 128)]
     counters = [counters_row(m, n=1024, k=1024) for m in (256, 512)]

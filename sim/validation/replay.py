@@ -144,8 +144,11 @@ def named_config(inputs: Inputs, gemm: Gemm) -> KernelConfig:
     """A library kernel's configuration from its name and launch; raises ConfigError for a name not known."""
     from sim.schedule.names import parse_kernel_name
 
-    config: KernelConfig = parse_kernel_name(inputs.kernel, gemm, grid=inputs.grid, block=inputs.block)
-    return config
+    return parse_kernel_name(inputs.kernel, gemm, grid=_launch_text(inputs.grid), block=_launch_text(inputs.block))
+
+
+def _launch_text(sizes: tuple[int, int, int] | None) -> str | None:
+    return None if sizes is None else "x".join(str(size) for size in sizes)
 
 
 def _without_kernel(inputs: Inputs) -> Inputs:
@@ -201,9 +204,9 @@ def _time_us(case: Case, result: Result, main: KernelResult) -> float:
 
 
 def _n_memsets(case: Case, main: KernelResult) -> int:
-    """As launched beside a named kernel; for a chosen one, one where a persistent kernel has more tiles than CTAs."""
+    """As launched beside a named kernel; for a chosen one, cuBLAS's rule (`sim.schedule.names`): over 2 tiles a CTA."""
     if case.config is None:
-        return int(main.config["family"] == "persistent" and main.waves > 1)
+        return int(main.config["family"] == "persistent" and main.waves > 2)
     return case.inputs.other_kernels.count("Memset")
 
 
@@ -227,7 +230,7 @@ def replay(
     The engine releases the interpreter lock, so `threads` rows run at once; the outcome does not depend on it. An
     interrupt drops what has not started.
     """
-    cases = [_case_or_reason(inputs, gpu, tile) for inputs in rows]
+    cases = [case_or_reason(inputs, gpu, tile) for inputs in rows]
     pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="validate")
     try:
         asked = {case: pool.submit(_ask, predict, case) for case in dict.fromkeys(cases) if isinstance(case, Case)}
@@ -241,7 +244,8 @@ def replay(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _case_or_reason(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case | str:
+def case_or_reason(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case | str:
+    """`case_of`, or the reason why the row asks nothing that can be modelled."""
     try:
         return case_of(inputs, gpu, tile)
     except ConfigError as error:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hwmodels.errors import ConfigError
+from hwmodels.measured import measured_path
 from sim.validation.replay import gemm_of
 from sim.validation.tables import Inputs, Row, read_table
 
@@ -145,12 +145,10 @@ def _best_t0_us(throughput_us: Array, time_us: Array) -> float:
     return max(0.0, float(remainder[order][np.searchsorted(weight, weight[-1] / 2)]))
 
 
-def shipped_control(gpu_name: str, kind: str) -> tuple[Control, dict[str, Any]]:
-    """The control for one kind of table, and where its rows came from ({"source": None} where none is shipped)."""
-    import hwmodels
-
-    path = Path(next(iter(hwmodels.__path__))) / "measured" / gpu_name / f"{kind}.csv"
-    if not path.is_file():
-        return Control(()), {"source": None, "n": 0}
-    rows = read_table(path).rows
-    return Control(rows), {"source": f"hwmodels/measured/{gpu_name}/{kind}.csv", "n": len(rows)}
+def shipped_control(gpu_name: str, kind: str) -> Control | None:
+    """The control for one kind of table, from the table shipped for the GPU; None where none is shipped."""
+    try:
+        path = measured_path(gpu_name, kind)
+    except ConfigError:
+        return None
+    return Control(read_table(path).rows)

@@ -69,10 +69,10 @@ def _report(
     outcome: Sequence[Predicted | str],
     tile: str | None,
 ) -> Report:
-    control, shipped = shipped_control(gpu.name, table.kind)
+    control = shipped_control(gpu.name, table.kind)
     failed = [(row, found) for row, found in zip(rows, outcome, strict=True) if isinstance(found, str)]
     scored = [
-        Scored(row, found, control.time_us(row.inputs))
+        Scored(row, found, control.time_us(row.inputs) if control else None)
         for row, found in zip(rows, outcome, strict=True)
         if isinstance(found, Predicted)
     ]
@@ -88,7 +88,7 @@ def _report(
         n_rows=len(rows) + len(table.skipped),
         skipped_by_group=_count_groups([row for row, _ in failed]),
         fitted=_fitted(gpu),
-        notes=_notes(table, rows, shipped, tile),
+        notes=_notes(table, rows, tile, has_roofline=control is not None),
     )
 
 
@@ -141,7 +141,7 @@ def _fitted(gpu: Gpu) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def _notes(table: Table, rows: Sequence[Row], shipped: dict[str, Any], tile: str | None) -> tuple[str, ...]:
+def _notes(table: Table, rows: Sequence[Row], tile: str | None, *, has_roofline: bool) -> tuple[str, ...]:
     notes = []
     if len(rows) < len(table.rows):
         notes.append(
@@ -149,6 +149,6 @@ def _notes(table: Table, rows: Sequence[Row], shipped: dict[str, Any], tile: str
         )
     if tile == "auto":
         notes.append("The kernel is chosen by the simulator; names and tiles of the table are ignored.")
-    if shipped["source"] is None:
+    if not has_roofline:
         notes.append("No measured table is shipped for this GPU, so there is no roofline to compare with.")
     return tuple(notes)
