@@ -95,7 +95,7 @@ def _load_fs(rng: np.random.Generator, first_wave: bool, k: int) -> int:
     return int((mean_ns + 90 * rng.random()) * 1e6)
 
 
-def _tile_spans(sm: int, slot: int, tile: int, begin: int, rng: np.random.Generator) -> list[tuple]:
+def _tile_spans(sm: int, slot: int, tile: int, begin: int, rng: np.random.Generator) -> list[tuple[int, ...]]:
     """One tile on one slot: start, ring of loads, waits, MMAs (slowed by the other slot's), epilogue."""
     done = begin + 390_000_000
     rows, mma_end = [(START, sm, slot, tile, 0, begin, done)], [done] * (N_K + STAGES)
@@ -105,15 +105,15 @@ def _tile_spans(sm: int, slot: int, tile: int, begin: int, rng: np.random.Genera
         previous = mma_end[k - 1] if k else done
         started = max(ready, previous + 40_000_000)
         mma_end[k] = started + 560_000_000 + int(40e6 * rng.random())
-        rows += [(LOAD, sm, slot, tile, k, issued, ready), (WAIT, sm, slot, tile, k, previous, started)]
+        rows += [(LOAD, sm, slot, tile, k, issued, ready), (WAIT, sm, slot, tile, k, previous + 40_000_000, started)]
         rows.append((MMA, sm, slot, tile, k, started, mma_end[k]))
     end = mma_end[N_K - 1] + 1_600_000_000
     return [*rows, (EPILOGUE, sm, slot, tile, N_K - 1, mma_end[N_K - 1], end)]
 
 
-def _sm_spans(sm: int) -> list[tuple]:
+def _sm_spans(sm: int) -> list[tuple[int, ...]]:
     rng = np.random.default_rng(sm)
-    rows: list[tuple] = []
+    rows: list[tuple[int, ...]] = []
     for slot in range(SLOTS_PER_SM):
         end = slot * 200_000_000
         for tile in _tiles_of(slot * N_SMS + sm):

@@ -8,7 +8,7 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,14 +18,14 @@ import pytest
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
-from sample_result import reduction_kernel, sample_kernel, sample_result
 
 from hwmodels.errors import ConfigError
 from sim.result import Result
+from tests.sample_result import reduction_kernel, sample_kernel, sample_result, sample_spans
 from viz import levels, palette, words
-from viz.figure import figure, save_figure
 from viz.journey import journey
 from viz.roofline import intensity, roofline
+from viz.sheet import figure, save_figure
 from viz.timeline import coverage, first_tile, steps, timeline, wave_starts_us, window_shares
 
 
@@ -125,8 +125,10 @@ def test_journey_names_bytes_rates_hits_and_limiter() -> None:
     texts = journey_texts(sample_result(copied=True))
     joined = "\n".join(texts)
     assert {"188 MB", "28.2 MB", "2.15 GB", "3.22 GB"} <= set(texts)
-    assert "0.864 of 4.80 TB/s" in texts and "55.0 of 55.0 GB/s" in texts
-    assert "limiter · 90 % hits" in joined and "2.15 × compulsory" in joined
+    assert "0.864 of 4.80 TB/s" in texts
+    assert "55.0 of 55.0 GB/s" in texts
+    assert "limiter · 90 % hits" in joined
+    assert "2.15 × compulsory" in joined
     assert "square root of bytes" in joined
 
 
@@ -141,7 +143,7 @@ def arrow_widths(result: Result) -> dict[tuple[float, ...], float]:
     ax = sheet.add_axes((0, 0, 1, 1))
     journey(result, ax)
     arrows = [patch.get_xy() for patch in ax.patches if type(patch) is Polygon]
-    return {tuple(xy[0]): float(xy[1][0] - xy[0][0]) for xy in arrows}
+    return {tuple(map(float, xy[0])): float(xy[1][0] - xy[0][0]) for xy in arrows}
 
 
 def test_arrow_width_is_the_square_root_of_bytes() -> None:
@@ -157,9 +159,10 @@ def test_roofline_marks_lie_at_flops_over_bytes_and_under_their_roofs() -> None:
     marks = [line for line in ax.lines if line.get_marker() in ("o", "s", "D")]
     for line, key in zip(marks, ("hbm", "l2", "smem"), strict=True):
         level = levels.kernel_level(result, key)
-        assert line.get_xdata()[0] == pytest.approx(result.flops / level.n_bytes)
-        assert line.get_ydata()[0] == pytest.approx(result.flops / result.time_s / 1e12)
-        assert line.get_ydata()[0] <= intensity(result, level) * level.read.peak_bytes_per_s / 1e12
+        x, y = np.asarray(line.get_xydata(), dtype=float)[0]
+        assert x == pytest.approx(result.flops / level.n_bytes)
+        assert y == pytest.approx(result.flops / result.time_s / 1e12)
+        assert y <= intensity(result, level) * (level.read.peak_bytes_per_s or 0.0) / 1e12
     assert levels.peak_flops_per_s(result) == pytest.approx(4096 * 132 * 1612e6)
 
 
@@ -167,7 +170,7 @@ def brute_coverage(start: list[float], end: list[float], edges: list[float]) -> 
     pairs = list(zip(start, end, strict=True))
     return [
         sum(max(0.0, min(b, right) - max(a, left)) for a, b in pairs) / (right - left)
-        for left, right in zip(edges[:-1], edges[1:], strict=True)
+        for left, right in pairwise(edges)
     ]
 
 
@@ -180,13 +183,16 @@ def test_coverage_equals_plain_loops() -> None:
 
 def test_timeline_shows_waves_and_units() -> None:
     result = sample_result()
-    starts = wave_starts_us(result.main.spans)
-    assert len(starts) == 4 and starts[0] == 0
+    starts = wave_starts_us(sample_spans())
+    assert len(starts) == 4
+    assert starts[0] == 0
     axes = Figure(figsize=(8, 5)).subplots(3, 1)
     timeline(result, axes)
     labels = {axes[0].texts[i].get_text() for i in range(4)}
     assert labels == {"wave 1", "wave 2", "wave 3", "wave 4"}
-    assert "µs" in axes[2].get_xlabel() and "MHz" in axes[2].get_ylabel() and "%" in axes[1].get_ylabel()
+    assert "µs" in axes[2].get_xlabel()
+    assert "MHz" in axes[2].get_ylabel()
+    assert "%" in axes[1].get_ylabel()
 
 
 def test_window_shares_average_to_the_bytes_of_the_run() -> None:
@@ -207,8 +213,9 @@ def test_untraced_timeline_shows_active_ctas_and_steps_refuses() -> None:
 
 
 def test_steps_show_the_first_tile_only() -> None:
-    spans = first_tile(sample_result().main.spans)
-    assert set(spans["tile"]) == {0} and set(spans["sm"]) == {0}
+    spans = first_tile(sample_spans())
+    assert set(spans["tile"]) == {0}
+    assert set(spans["sm"]) == {0}
     sheet = Figure(figsize=(6, 4), layout="constrained")
     steps(sample_result(), sheet.subplots())
     check_texts(sheet)
@@ -243,7 +250,8 @@ def test_figure_files(tmp_path: Path, suffix: str) -> None:
 def test_figure_refusals_leave_nothing(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError) as refused:
         save_figure(sample_result(traced=False), tmp_path / name)
-    assert name in str(refused.value) and "\n" not in str(refused.value)
+    assert name in str(refused.value)
+    assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
 
 
@@ -252,11 +260,12 @@ def test_an_interrupt_keeps_the_old_file(tmp_path: Path) -> None:
     path.write_text("old")
     with patch.object(Figure, "savefig", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         save_figure(sample_result(traced=False), path)
-    assert path.read_text() == "old" and len(list(tmp_path.iterdir())) == 1
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
 
 
 def heavy_modules() -> Iterator[str]:
-    code = "import sys, viz, viz.figure, viz.trace, viz.terminal, viz.explain; print(' '.join(sys.modules))"
+    code = "import sys, viz, viz.sheet, viz.trace, viz.terminal, viz.explain; print(' '.join(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     yield from (name for name in loaded if name.split(".")[0] in ("matplotlib", "pandas", "scipy", "numba", "simpy"))
 

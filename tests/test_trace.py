@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from sample_result import N_SMS, reduction_kernel, sample_kernel, sample_result
 
 from hwmodels.errors import ConfigError
 from sim.result import SPAN_DTYPE, Result
+from tests.sample_result import N_SMS, reduction_kernel, sample_kernel, sample_result, sample_spans
 from viz import files
 from viz.trace import COUNTERS, PID_COPIES, PID_HOST, PID_SMS, PID_STREAM, PROCESSES, write_trace
 
@@ -33,8 +35,11 @@ def check_format(trace: dict[str, Any]) -> None:
     events = trace["traceEvents"]
     for event in events:
         assert event["ph"] in KNOWN_PHASES
-        assert isinstance(event["ts"], int | float) and event["ts"] >= 0
-        assert type(event["pid"]) is int and type(event["tid"]) is int and isinstance(event["name"], str)
+        assert isinstance(event["ts"], int | float)
+        assert event["ts"] >= 0
+        assert type(event["pid"]) is int
+        assert type(event["tid"]) is int
+        assert isinstance(event["name"], str)
         if event["ph"] == "X":
             assert event["dur"] >= 0
         if event["ph"] == "C":
@@ -66,9 +71,7 @@ def thread_names(trace: dict[str, Any], pid: int) -> dict[int, str]:
     return {label["tid"]: label["args"]["name"] for label in labels}
 
 
-def with_spans(rows: list[tuple[int, ...]], **changes: Any) -> Result:
-    from dataclasses import replace
-
+def with_spans(rows: Sequence[tuple[int, ...]], **changes: Any) -> Result:
     kernel = replace(sample_kernel(traced=False), spans=np.array(rows, dtype=SPAN_DTYPE), **changes)
     return sample_result(kernels=(kernel,))
 
@@ -78,10 +81,12 @@ def test_trace_obeys_the_format_and_holds_every_span(tmp_path: Path, copied: boo
     result = sample_result(copied=copied)
     trace, dropped = written(result, tmp_path / "trace.json")
     check_format(trace)
-    assert dropped == 0 and len(slices(trace, PID_SMS)) == len(result.main.spans)
+    assert dropped == 0
+    assert len(slices(trace, PID_SMS)) == len(sample_spans())
     named = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
     assert named == set(PROCESSES.values())
-    assert len(slices(trace, PID_COPIES)) == (2 if copied else 0) and len(slices(trace, PID_HOST)) == 1
+    assert len(slices(trace, PID_COPIES)) == (2 if copied else 0)
+    assert len(slices(trace, PID_HOST)) == 1
 
 
 def test_spans_start_with_their_kernel(tmp_path: Path) -> None:
@@ -124,7 +129,8 @@ def test_counters_repeat_the_windows(tmp_path: Path) -> None:
     hbm = [event["args"]["value"] for event in counted if event["name"] == COUNTERS[0]]
     first = result.main.windows.values[0]
     assert hbm[0] == pytest.approx(100 * (first[0] + first[1]) / (2e-6 * 4.8e12), abs=0.01)
-    assert len(hbm) == len(result.main.windows.values) + 1 and hbm[-1] == 0
+    assert len(hbm) == len(result.main.windows.values) + 1
+    assert hbm[-1] == 0
 
 
 def test_size_bound_drops_the_latest_spans_and_says_so(tmp_path: Path) -> None:
@@ -132,10 +138,11 @@ def test_size_bound_drops_the_latest_spans_and_says_so(tmp_path: Path) -> None:
     trace, dropped = written(result, path, max_bytes=300_000)
     check_format(trace)
     kept = slices(trace, PID_SMS)
-    assert path.stat().st_size <= 300_000 and path.stat().st_size > 250_000
-    assert dropped == len(result.main.spans) - len(kept) > 0
+    assert path.stat().st_size <= 300_000
+    assert path.stat().st_size > 250_000
+    assert dropped == len(sample_spans()) - len(kept) > 0
     assert trace["otherData"]["spans_dropped_by_size_bound"] == dropped
-    starts = np.sort(result.main.spans["start_fs"])
+    starts = np.sort(sample_spans()["start_fs"])
     launch_us = 3.8
     assert max(span["ts"] for span in kept) <= launch_us + starts[len(kept)] / 1e9 + 1e-6
     assert set(thread_names(trace, PID_SMS)) == {span["tid"] for span in kept}
@@ -146,7 +153,7 @@ def test_a_bound_below_the_counters_is_refused(tmp_path: Path) -> None:
         write_trace(sample_result(), tmp_path / "trace.json", max_bytes=1000)
     assert not list(tmp_path.iterdir())
     least = int(str(refused.value).split("at least ")[1].split()[0])
-    assert write_trace(sample_result(), tmp_path / "trace.json", max_bytes=least) == len(sample_result().main.spans)
+    assert write_trace(sample_result(), tmp_path / "trace.json", max_bytes=least) == len(sample_spans())
 
 
 def test_untraced_and_split_k_runs_have_kernels_and_counters(tmp_path: Path) -> None:
@@ -154,7 +161,8 @@ def test_untraced_and_split_k_runs_have_kernels_and_counters(tmp_path: Path) -> 
     trace, dropped = written(result, tmp_path / "trace.json")
     check_format(trace)
     first, second = slices(trace, PID_STREAM)
-    assert dropped == 0 and not slices(trace, PID_SMS)
+    assert dropped == 0
+    assert not slices(trace, PID_SMS)
     assert ps(second["ts"]) == ps(first["ts"] + first["dur"])
 
 
@@ -173,14 +181,21 @@ def test_unwritable_paths_are_refused_in_one_line(tmp_path: Path) -> None:
     for path in (tmp_path / "missing" / "trace.json", tmp_path):
         with pytest.raises(ConfigError) as refused:
             write_trace(sample_result(traced=False), path)
-        assert str(path) in str(refused.value) and "\n" not in str(refused.value)
+        assert str(path) in str(refused.value)
+        assert "\n" not in str(refused.value)
     assert not list(tmp_path.iterdir())
+
+
+def write_half(path: Path) -> None:
+    with files.replacing(path) as temporary:
+        temporary.write_text("half")
+        raise KeyboardInterrupt
 
 
 def test_interrupted_writing_keeps_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "trace.json"
     path.write_text("old")
-    with pytest.raises(KeyboardInterrupt), files.replacing(path) as temporary:
-        temporary.write_text("half")
-        raise KeyboardInterrupt
-    assert path.read_text() == "old" and [p.name for p in tmp_path.iterdir()] == ["trace.json"]
+    with pytest.raises(KeyboardInterrupt):
+        write_half(path)
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["trace.json"]

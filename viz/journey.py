@@ -53,20 +53,12 @@ def journey(result: Result, ax: Axes) -> None:
 
 
 def _heading(result: Result, ax: Axes, size: float) -> None:
-    palette.fitted(ax, 0.004, 0.982, f"{levels.title(result)} on {result.gpu['label']}", 0.99, 1.2 * size, weight="bold")
+    palette.fitted(
+        ax, 0.004, 0.982, f"{levels.title(result)} on {result.gpu['label']}", 0.99, 1.2 * size, weight="bold"
+    )
     rate = words.flops_text(levels.achieved_flops_per_s(result))
-    text = f"{words.time_text(result.time_s)}, {rate}; limited by {LIMITER_WORDS.get(result.limiter, result.limiter)}"
+    text = f"{words.time_text(result.time_s)}, {rate}; limited by {levels.limiter_text(result)}"
     palette.fitted(ax, 0.004, 0.947, text, 0.99, size, color=palette.MUTED)
-
-
-LIMITER_WORDS = {
-    "tensor": "the tensor cores",
-    "l2": "L2 bandwidth",
-    "hbm": "HBM bandwidth",
-    "sm_port": "the SM ports",
-    "smem": "shared-memory bandwidth",
-    "pcie": "PCIe",
-}
 
 
 def _caption(result: Result, ax: Axes, size: float) -> None:

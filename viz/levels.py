@@ -41,6 +41,17 @@ LIMITER_PLACES = {
 """Limiter -> the part of the hierarchy that pictures highlight; anything else is a matter of the SMs."""
 
 
+LIMITER_WORDS = {
+    "tensor": "the tensor cores",
+    "mma": "the tensor cores",
+    "l2": "L2 bandwidth",
+    "hbm": "HBM bandwidth",
+    "sm_port": "the SM ports",
+    "smem": "shared-memory bandwidth",
+    "pcie": "PCIe",
+}
+
+
 @dataclass(frozen=True)
 class Flow:
     """Bytes one way through a level in `time_s`, against the peak of that level (None where it is not known)."""
@@ -110,14 +121,18 @@ def clock_hz(result: Result) -> float:
 
 
 def peak_bytes_per_s(result: Result, key: str) -> float | None:
-    """Peak of "hbm", "l2", "sm" or "smem": the datasheet's for HBM, bytes per clock times the run's clock else."""
-    if key == "hbm":
-        return float(gpu_value(result, "hbm.bandwidth_gb_per_s", 0.0)) * 1e9 or None
+    """Peak of "hbm", "l2", "sm" or "smem"; None where the GPU does not give it.
+
+    HBM: the pins'. L2: its measured rate where the GPU holds one, which does not follow the SM clock; else, as for
+    the SMs, bytes per clock times the run's clock.
+    """
+    if key in ("hbm", "l2") and (fixed := gpu_value(result, f"{key}.bandwidth_gb_per_s")):
+        return float(fixed) * 1e9
     name, units = {
         "l2": ("l2.bytes_per_clk", 1),
         "sm": ("l2.sm_port_bytes_per_clk", n_sms(result)),
         "smem": ("smem.bytes_per_clk", n_sms(result)),
-    }[key]
+    }.get(key, ("", 0))
     return float(gpu_value(result, name, 0.0)) * units * clock_hz(result) or None
 
 
@@ -188,6 +203,11 @@ def levels(result: Result) -> tuple[Level, ...]:
 def limiter_place(result: Result) -> str:
     """The level, "tensor" or "sms" that the limiter belongs to."""
     return LIMITER_PLACES.get(result.limiter, "sms")
+
+
+def limiter_text(result: Result) -> str:
+    """The limiter in words; one that pictures do not know as it stands."""
+    return LIMITER_WORDS.get(result.limiter, result.limiter)
 
 
 def hit_rate(result: Result) -> float | None:

@@ -1,4 +1,4 @@
-"""The roofline at every level: one slanted roof each for HBM, L2 and shared memory, the compute roof at the run's clock.
+"""The roofline at every level: slanted roofs for HBM, L2 and shared memory, the compute roof at the run's clock.
 
 The operation is one mark a level, at FLOPs over the bytes that level moved (x) and FLOP/s reached (y); the gap
 between a mark and its own roof is what that level still had to give.
@@ -24,7 +24,7 @@ def roofline(result: Result, ax: Axes) -> None:
     """Draw roofs and marks of one Result on `ax` (log-log)."""
     size = palette.points(ax, 4.0, 1.9)
     palette.tidy(ax, size)
-    chosen = [(levels.kernel_level(result, key), *look) for key, *look in ROOFS]
+    chosen: list[tuple[Any, ...]] = [(levels.kernel_level(result, key), *look) for key, *look in ROOFS]
     chosen = [entry for entry in chosen if entry[0].n_bytes and entry[0].read.peak_bytes_per_s]
     peak, reached = levels.peak_flops_per_s(result), levels.achieved_flops_per_s(result)
     x_range = _x_range(result, [level for level, *_ in chosen], peak)
@@ -70,7 +70,12 @@ def _draw_level(result: Result, ax: Axes, entry: tuple[Any, ...], size: float) -
     ax.plot([x, x], [y, roof], color=line["color"], linewidth=0.1 * size)
     limited = levels.limiter_place(result) == level.key
     edge = {"markeredgecolor": palette.LIMITER if limited else palette.INK}
-    look = {**edge, "markeredgewidth": (0.16 if limited else 0.07) * size, "markersize": mark_size * size, "marker": mark}
+    look = {
+        **edge,
+        "markeredgewidth": (0.16 if limited else 0.07) * size,
+        "markersize": mark_size * size,
+        "marker": mark,
+    }
     ax.plot([x], [y], **{**line, **look, "linestyle": "none"}, zorder=5)
     text = f"{levels.LABELS[level.key]} {words.rate_text(rate)}: {words.three_digits(x)} FLOP/B"
     text += f", {words.percent_text(y / roof)} of its roof" + (" (limiter)" if limited else "")

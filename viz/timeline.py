@@ -6,6 +6,7 @@ k-iterations of one CTA exactly. Both read the main kernel.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -122,12 +123,17 @@ def _edges(kernel: KernelResult, spans: Spans) -> Floats:
     return np.linspace(0.0, end, n_bins + 1)
 
 
+def cta_slots(spans: Spans) -> list[tuple[int, int]]:
+    """(SM, slot) of every CTA slot that has spans, in order."""
+    return [(int(sm), int(slot)) for sm, slot in np.unique(spans[["sm", "slot"]])]
+
+
 def _chosen_lanes(spans: Spans) -> list[tuple[int, int]]:
     """(SM, slot) pairs: SMs spread over those traced, all slots of each, at most `MAX_LANES` lanes."""
-    pairs = sorted({(int(sm), int(slot)) for sm, slot in zip(spans["sm"], spans["slot"], strict=True)})
+    pairs = cta_slots(spans)
     sms = sorted({sm for sm, _ in pairs})
-    slots = max(slot for _, slot in pairs) + 1
-    count = min(len(sms), max(MAX_LANES // slots, 1))
+    slots_per_sm = max(Counter(sm for sm, _ in pairs).values())
+    count = min(len(sms), max(MAX_LANES // slots_per_sm, 1))
     chosen = {sms[round(i * (len(sms) - 1) / max(count - 1, 1))] for i in range(count)}
     return [pair for pair in pairs if pair[0] in chosen][:MAX_LANES]
 
@@ -171,13 +177,16 @@ def _fill(ax: Axes, edges: Floats, low: Floats, high: Floats, colour: str) -> No
 
 def wave_starts_us(spans: Spans) -> Floats:
     """When the n-th tile of a slot first starts anywhere, µs: where waves begin."""
-    tiles: dict[tuple[int, int], dict[int, int]] = {}
-    for sm, slot, tile, start in zip(spans["sm"], spans["slot"], spans["tile"], spans["start_fs"], strict=True):
-        slot_tiles = tiles.setdefault((int(sm), int(slot)), {})
-        slot_tiles[int(tile)] = min(slot_tiles.get(int(tile), int(start)), int(start))
-    ordered = [sorted(starts.values()) for starts in tiles.values()]
-    n_waves = max((len(starts) for starts in ordered), default=0)
-    return np.array([min(s[i] for s in ordered if len(s) > i) for i in range(n_waves)]) / FS_PER_US
+    ordered = spans[np.lexsort((spans["start_fs"], spans["tile"], spans["slot"], spans["sm"]))]
+    owner = ordered[["sm", "slot", "tile"]]
+    firsts = ordered[np.concatenate(([True], owner[1:] != owner[:-1]))]
+    firsts = firsts[np.lexsort((firsts["start_fs"], firsts["slot"], firsts["sm"]))]
+    slot = firsts[["sm", "slot"]]
+    i, is_new = np.arange(len(firsts)), np.concatenate(([True], slot[1:] != slot[:-1]))
+    wave = i - np.maximum.accumulate(np.where(is_new, i, 0))
+    starts = np.full(int(wave.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(starts, wave, firsts["start_fs"])
+    return np.asarray(starts / FS_PER_US, dtype=np.float64)
 
 
 def _mark_waves(spans: Spans, axes: Sequence[Axes], size: float) -> None:
@@ -215,7 +224,7 @@ def _window_edges_us(kernel: KernelResult) -> Floats:
     n = len(kernel.windows.values)
     edges = np.arange(n + 1) * (kernel.windows.width_fs / FS_PER_US)
     end = kernel.time_s * 1e6
-    return np.minimum(edges, end) if n and end > edges[-2] else edges
+    return np.asarray(np.minimum(edges, end) if n and end > edges[-2] else edges, dtype=np.float64)
 
 
 def window_shares(result: Result, kernel: KernelResult) -> dict[str, Floats]:
@@ -223,7 +232,9 @@ def window_shares(result: Result, kernel: KernelResult) -> dict[str, Floats]:
     column = {name: kernel.windows.values[:, i] for i, name in enumerate(WINDOW_FIELDS)}
     width_s = np.diff(_window_edges_us(kernel)) * 1e-6
     hbm_peak = levels.peak_bytes_per_s(result, "hbm") or np.nan
-    l2_peak = float(levels.gpu_value(result, "l2.bytes_per_clk", np.nan)) * column["clock_mhz"] * 1e6
+    l2_peak = (levels.peak_bytes_per_s(result, "l2") or np.nan) * np.ones(len(width_s))
+    if levels.gpu_value(result, "l2.bandwidth_gb_per_s") is None:
+        l2_peak *= column["clock_mhz"] / result.main.sm_mhz
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
             "hbm": (column["hbm_read_bytes"] + column["hbm_write_bytes"]) / (width_s * hbm_peak),

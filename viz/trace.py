@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hwmodels.errors import ConfigError
-from sim.result import SPAN_KINDS, WINDOW_FIELDS, KernelResult, Result
+from sim.result import SPAN_DTYPE, SPAN_KINDS, WINDOW_FIELDS, KernelResult, Result
 from viz import files, levels
-from viz.timeline import window_shares
+from viz.timeline import cta_slots, window_shares
 
 PID_HOST, PID_COPIES, PID_STREAM, PID_SMS, PID_COUNTERS = 1, 2, 3, 4, 5
 PROCESSES = {PID_HOST: "Host", PID_COPIES: "PCIe", PID_STREAM: "Stream", PID_SMS: "SMs", PID_COUNTERS: "Counters"}
@@ -122,11 +123,12 @@ def _host_entries(result: Result) -> Iterator[Entry]:
 
 
 def _kernel_starts(result: Result) -> list[tuple[KernelResult, int]]:
-    """Each kernel with its start, ps: that of the stream span of its name, else right behind the kernel before it."""
+    """Each kernel with its start, ps: that of the stream span of its name, else of the next span of the stream, else
+    right behind the kernel before it."""
     streamed = [span for span in result.host_spans if span.lane == "stream"]
     starts, clock_ps = [], 0
     for kernel in result.kernels:
-        span = next((span for span in streamed if span.name == kernel.name), None)
+        span = next((span for span in streamed if span.name == kernel.name), streamed[0] if streamed else None)
         if span is not None:
             streamed.remove(span)
             clock_ps = round(span.start_s * 1e12)
@@ -139,7 +141,7 @@ def _counter_rows(result: Result, kernel: KernelResult) -> npt.NDArray[np.float6
     shares = window_shares(result, kernel)
     percents = [np.nan_to_num(100.0 * shares[key]) for key in ("hbm", "l2", "tensor")]
     plain = [kernel.windows.values[:, WINDOW_FIELDS.index(name)] for name in ("active_ctas", "clock_mhz")]
-    return np.round(np.stack([*percents, *plain], axis=1), 2)
+    return np.asarray(np.stack([*percents, *plain], axis=1).round(2), dtype=np.float64)
 
 
 def _counter_entries(result: Result) -> Iterator[Entry]:
@@ -202,8 +204,21 @@ def _ordered_spans(result: Result) -> Iterator[tuple[int, int, str, int, int, in
     for kernel, begin_ps in sorted(_kernel_starts(result), key=lambda entry: entry[1]):
         if kernel.spans is None:
             continue
+        place = _places(kernel.spans)
         spans = kernel.spans[np.lexsort((-kernel.spans["end_fs"], kernel.spans["start_fs"]))]
-        columns: Iterable[tuple[int, ...]] = zip(*(spans[name].tolist() for name in spans.dtype.names), strict=True)
+        columns: Iterable[tuple[int, ...]] = zip(
+            *(spans[name].tolist() for name in SPAN_DTYPE.names or ()), strict=True
+        )
         for kind, sm, slot, tile, k, start_fs, end_fs in columns:
             edges = begin_ps + start_fs // FS_PER_PS, begin_ps + end_fs // FS_PER_PS
-            yield (*edges, SPAN_KINDS[kind], sm, slot, tile, k)
+            yield (*edges, SPAN_KINDS[kind], sm, place[sm, slot], tile, k)
+
+
+def _places(spans: npt.NDArray[np.void]) -> dict[tuple[int, int], int]:
+    """(SM, slot) -> number of that slot on its SM, as slots may be numbered over the whole GPU."""
+    n_of_sm: Counter[int] = Counter()
+    places = {}
+    for sm, slot in cta_slots(spans):
+        places[sm, slot] = n_of_sm[sm]
+        n_of_sm[sm] += 1
+    return places

@@ -45,7 +45,7 @@ def pair_text(used: float, peak: float) -> str:
 
 def time_text(time_s: float) -> str:
     """Seconds with a prefix: 2.177e-4 -> "218 µs"."""
-    return _scaled(time_s, "s", ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")))
+    return _scaled(time_s, "s", ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p")))
 
 
 def flops_text(flops_per_s: float) -> str:

@@ -25,9 +25,10 @@ def figure(result: Result, size_in: tuple[float, float] = SIZE_IN) -> Figure:
     from matplotlib.figure import Figure
 
     sheet = Figure(figsize=size_in, dpi=DPI, layout="constrained", facecolor=palette.PAPER)
-    left, right = sheet.subfigures(1, 2, width_ratios=(0.42, 0.58), wspace=0.02)
+    left, right = sheet.subfigures(1, 2, squeeze=False, width_ratios=(0.42, 0.58), wspace=0.02)[0]
     journey(result, left.add_axes((0.02, 0.01, 0.96, 0.98)))
-    *axes, roof = right.subplots(4, 1, height_ratios=(2.4, 1.2, 0.7, 2.8))
+    heights = (2.4, 1.2, 0.7, 2.8)
+    *axes, roof = (right.add_subplot(part) for part in right.add_gridspec(4, 1, height_ratios=heights))
     for ax in axes[:-1]:
         ax.sharex(axes[-1])
     timeline(result, axes)

@@ -1,0 +1,334 @@
+"""What the command line prints of a Result: one screen that tells the story, tables of GPUs, and the JSON object."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from sim.result import SCHEMA, HostSpan, Result
+from viz import levels, words
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from hwmodels.spec import Gpu
+
+NARROW = 80
+"""Consoles below this many columns get fewer columns in tables."""
+WIDE = 110
+"""Below this, each value of a GPU takes two lines."""
+MAX_REASONS, MAX_EVIDENCE, MAX_ADVICE = 7, 3, 3
+SMALLEST_REASON = 0.005
+
+REASONS = {
+    "mma": "computing",
+    "hbm": "data from HBM",
+    "l2": "data from L2",
+    "sm_port": "the SM's port",
+    "barrier": "barriers",
+    "issue": "issuing loads",
+    "start": "CTA start",
+    "epilogue": "epilogue",
+    "idle": "no CTA left",
+}
+"""`KernelResult.waits` in words."""
+
+ASCII = str.maketrans({"µ": "u", "×": "x", "█": "#", "·": "-", "→": ">", "–": "-", "…": "."})
+"""For consoles whose encoding lacks them."""
+
+
+def show(console: Console, *parts: RenderableType) -> None:
+    """Print; to a file or pipe without trailing blanks, and in ASCII where the encoding lacks what is used here."""
+    if console.is_terminal and _is_unicode(console):
+        for part in parts:
+            console.print(part)
+        return
+    with console.capture() as captured:
+        for part in parts:
+            console.print(part)
+    text = "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+    if not _is_unicode(console):
+        text = text.translate(ASCII).encode("ascii", "replace").decode("ascii")
+    console.file.write(text)
+
+
+def _is_unicode(console: Console) -> bool:
+    return console.encoding.lower().startswith("utf")
+
+
+def print_result(result: Result, console: Console) -> None:
+    """One screen: at most 40 lines at 100 columns."""
+    blank = ""
+    show(console, *_headline(result), blank, _waits(result, console.width), blank, _traffic(result, console.width))
+    show(console, blank, _facts(result))
+
+
+# Headline.
+def _headline(result: Result) -> list[RenderableType]:
+    from rich.text import Text
+
+    work = result.workload
+    extras = [work["layout"], f"L2 {work['l2']}", *([work["epilogue"]] if work["epilogue"] != "none" else [])]
+    first = Text.assemble((levels.title(result), "bold"), f" ({', '.join(extras)}) on {result.gpu['label']}")
+    rate, peak = levels.achieved_flops_per_s(result), levels.peak_flops_per_s(result)
+    second = Text.assemble((words.time_text(result.time_s), "bold"), " · ", (words.flops_text(rate), "bold"))
+    if peak:
+        share = words.percent_text(rate / peak)
+        second.append(f" · {share} of the {words.flops_text(peak)} peak at {result.main.sm_mhz:,.0f} MHz")
+    return [first, second, Text(_end_to_end(result), style="dim")]
+
+
+def _end_to_end(result: Result) -> str:
+    parts = {"copies to the GPU": "copy h2d", "kernels": "stream", "copies back": "copy d2h"}
+    times = {text: _lane_s(result.host_spans, lane) for text, lane in parts.items()}
+    known = ", ".join(f"{text} {words.time_text(time_s)}" for text, time_s in times.items() if time_s)
+    return f"End to end {words.time_text(result.end_to_end_s)}" + (
+        f": {known}; the rest is launching and waiting" if known else ""
+    )
+
+
+def _lane_s(spans: Iterable[HostSpan], lane: str) -> float:
+    return sum(span.end_s - span.start_s for span in spans if span.lane == lane)
+
+
+# What CTA slots waited for.
+def _waits(result: Result, width: int) -> Table:
+    table = _grid(("CTA time spent on", "left"), ("", "right"), ("", "left"))
+    bar = max(min(width - 32, 56), 8)
+    for name, share in _reasons(result.main.waits):
+        text = REASONS.get(name, name)
+        style = "green" if name == "mma" else "bright_black" if name == "idle" else "yellow"
+        table.add_row(text, words.percent_text(share), _bar(share, bar, style))
+    return table
+
+
+def _reasons(waits: dict[str, float]) -> list[tuple[str, float]]:
+    """Computing first, then the waits by size; what is too small to show, or too many, is summed up as "other"."""
+    shown = sorted(waits.items(), key=lambda item: (item[0] != "mma", -item[1]))
+    large = [item for item in shown if item[1] >= SMALLEST_REASON][:MAX_REASONS]
+    other = sum(waits.values()) - sum(share for _, share in large)
+    return [*large, ("other", other)] if other >= SMALLEST_REASON else large
+
+
+def _bar(share: float, width: int, style: str) -> RenderableType:
+    from rich.text import Text
+
+    return Text("█" * max(round(share * width), 1 if share > 0 else 0), style=style, no_wrap=True)
+
+
+# Traffic.
+def _traffic(result: Result, width: int) -> Table:
+    narrow = width < NARROW
+    heads = ["Level", "Read", "Written", "Rate", "Of peak"]
+    heads += [] if narrow else ["Busy", "Time at peak", "× compulsory"]
+    table = _grid(*((head, "left" if head == "Level" else "right") for head in heads))
+    for level in levels.levels(result):
+        row = [levels.LABELS[level.key], words.bytes_text(level.read.n_bytes), words.bytes_text(level.write.n_bytes)]
+        row += [words.rate_text(level.bytes_per_s), _share(level.share)]
+        least = words.time_text(level.least_s) if level.least_s else "–"
+        ratio = level.n_bytes / result.workload["compulsory_bytes"]
+        row += [] if narrow else [_share(level.busy), least, f"{ratio:,.2f}"]
+        table.add_row(*row, style="bold" if levels.limiter_place(result) == level.key else "")
+    if not narrow:
+        table.add_row(*_compute_row(result), style="bold" if levels.limiter_place(result) == "tensor" else "")
+    return table
+
+
+def _compute_row(result: Result) -> list[str]:
+    rate, peak = levels.achieved_flops_per_s(result), levels.peak_flops_per_s(result)
+    name = "CUDA cores" if result.main.config.get("mma") == "fma" else levels.LABELS["tensor"]
+    least = words.time_text(result.flops / peak) if peak else "–"
+    share, busy = _share(rate / peak if peak else None), _share(result.main.utilisation.get("tensor"))
+    return [name, "", "", words.flops_text(rate), share, busy, least, ""]
+
+
+def _share(share: float | None) -> str:
+    return "–" if share is None else words.percent_text(share)
+
+
+# Facts.
+def _facts(result: Result) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for name, lines in _fact_rows(result):
+        table.add_row(name, Text("\n".join(lines)))
+    return table
+
+
+def _fact_rows(result: Result) -> list[tuple[str, Sequence[str]]]:
+    rows: list[tuple[str, Sequence[str]]] = [
+        ("Limiter", [levels.limiter_text(result), *result.evidence[:MAX_EVIDENCE]]),
+        ("Occupancy", [_occupancy(result)]),
+        ("Clock", [_clock(result)]),
+        ("Kernel", [_kernel(result), *_other_kernels(result)]),
+        ("Would help", [_advice(item) for item in result.advice[:MAX_ADVICE]]),
+        ("Note", _notes(result)),
+    ]
+    return [(name, lines) for name, lines in rows if lines]
+
+
+def _occupancy(result: Result) -> str:
+    occupancy, waves = result.main.occupancy, result.main.waves
+    ctas, warps = words.plural(occupancy["ctas_per_sm"], "CTA"), words.plural(occupancy["warps_per_sm"], "warp")
+    return f"{ctas} ({warps}) an SM, limited by {occupancy['limit']}; {_waves(waves)}"
+
+
+def _waves(waves: float) -> str:
+    """3.88 -> "3.88 waves: the last fills 88 % of the slots"; below one wave, how many slots have work."""
+    if waves <= 1.0:
+        return f"{words.three_digits(waves)} of a wave: {words.percent_text(waves)} of the slots get work"
+    tail = waves - math.ceil(waves) + 1.0
+    lost = 1.0 - waves / math.ceil(waves)
+    return f"{words.three_digits(waves)} waves: the last fills {words.percent_text(tail)} of the slots" + (
+        f", {words.percent_text(lost)} of slot time lost to the tail" if lost >= SMALLEST_REASON else ""
+    )
+
+
+def _clock(result: Result) -> str:
+    boost, cap = levels.gpu_value(result, "clock.boost_mhz"), result.options.get("clock_mhz")
+    held = f"held at {cap:,.0f} MHz" if cap else f"{result.main.sm_mhz:,.0f} MHz on average"
+    return f"{held}{f' (boost {boost:,.0f})' if boost else ''}; {result.main.sm_cycles:,.0f} SM cycles"
+
+
+def _kernel(result: Result) -> str:
+    config, occupancy = result.main.config, result.main.occupancy
+    stages, warps = words.plural(config["stages"], "stage"), words.plural(config["warps"], "warp")
+    parts = [f"{config['family']} {levels.tile_text(config)}", stages, warps]
+    if config.get("cluster_m", 1) * config.get("cluster_n", 1) > 1:
+        parts.append(f"cluster {config['cluster_m']}x{config['cluster_n']}")
+    for key, text in (("group", "group"), ("split_k", "split")):
+        parts += [f"{text} {config[key]}"] if config.get(key, 1) > 1 else []
+    parts += ["ping-pong"] if config.get("pingpong") else []
+    parts.append(f"{occupancy['registers_per_thread']} registers a thread")
+    parts.append(f"{occupancy['smem_bytes_per_cta'] / 1024:.0f} KiB of shared memory a CTA")
+    return ", ".join(parts)
+
+
+def _other_kernels(result: Result) -> list[str]:
+    others = [kernel for kernel in result.kernels if kernel is not result.main]
+    return [f"with {kernel.name}: {words.time_text(kernel.time_s)}" for kernel in others]
+
+
+def _advice(item: dict[str, Any]) -> str:
+    return f"{item['speedup']:.2f} × by {item['change']} → {words.time_text(item['time_s'])}"
+
+
+def _notes(result: Result) -> list[str]:
+    notes = [expected_error_text(result.options.get("expected_error"))]
+    if any(kernel.sampled for kernel in result.kernels):
+        notes.append("Sampled: repeated waves were skipped; --full replays all of them.")
+    return notes
+
+
+def expected_error_text(expected: Any) -> str:
+    """`Result.options["expected_error"]` in words: {"mape_pct", "group", "n"}, or None where nothing was measured."""
+    if not expected:
+        return "Simulated; no kernel like this was measured here, so its error is not known."
+    return (
+        f"Simulated; expect it to be off by {words.three_digits(expected['mape_pct'])} % "
+        f"(mean over {expected['n']:,} measured kernels, {expected['group']})."
+    )
+
+
+def _grid(*columns: tuple[str, Any]) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for name, justify in columns:
+        table.add_column(name, justify=justify, no_wrap=True)
+    return table
+
+
+# GPUs.
+def print_gpu(rows: Iterable[tuple[str, Any, str, str, str]], console: Console) -> None:
+    """Every value of one GPU: key, value, unit, kind, source. A pipe gets one line a value."""
+    lines = [(key, value_text(value), unit, kind, source) for key, value, unit, kind, source in rows]
+    if not console.is_terminal:
+        console.file.write("".join(line + "\n" for line in _aligned(lines)))
+    elif console.width < WIDE:
+        show(console, *_stacked(lines))
+    else:
+        show(console, _gpu_table(lines))
+
+
+def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
+    """One line a value, as long as it gets: what a pipe wants."""
+    widths = [max(map(len, column)) for column in list(zip(*lines, strict=True))[:-1]]
+    cells = [[cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=True)] for line in lines]
+    return ["  ".join([*row, line[-1]]) for row, line in zip(cells, lines, strict=True)]
+
+
+def _stacked(lines: Iterable[tuple[str, ...]]) -> Iterator[RenderableType]:
+    from rich.padding import Padding
+    from rich.text import Text
+
+    for key, value, unit, kind, source in lines:
+        yield Text.assemble((key, "bold"), f" = {value} {unit}, {kind}")
+        yield Padding(Text(source, style="dim"), (0, 0, 0, 4))
+
+
+def _gpu_table(lines: Iterable[tuple[str, ...]]) -> Table:
+    from rich.text import Text
+
+    table = _grid(*((name, "right" if name == "value" else "left") for name in ("key", "value", "unit", "kind")))
+    table.add_column("source", overflow="fold", style="dim")
+    for line in lines:
+        table.add_row(*map(Text, line))
+    return table
+
+
+def value_text(value: Any) -> str:
+    """A hardware value as its file would give it."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def print_gpus(gpus: Iterable[Gpu], console: Console) -> None:
+    """One line a GPU: what tells them apart."""
+    from rich.text import Text
+
+    heads = ("name", "GPU", "SMs", "fp16 TFLOP/s", "L2 MiB", "HBM GB", "HBM GB/s")
+    narrow = console.width < NARROW
+    kept = [i for i in range(len(heads)) if not narrow or heads[i] not in ("GPU", "L2 MiB")]
+    table = _grid(*((heads[i], "left" if i < 2 else "right") for i in kept))
+    for gpu in gpus:
+        peak = gpu.tensor.fp16_flops_per_clk_per_sm * gpu.sm.count * gpu.clock.boost_mhz * 1e6
+        cells = [gpu.name, gpu.label, f"{gpu.sm.count}", f"{peak / 1e12:,.0f}", f"{gpu.l2.capacity_mib:g}"]
+        cells += [f"{gpu.hbm.capacity_gb:g}", f"{gpu.hbm.bandwidth_gb_per_s:,.0f}"]
+        table.add_row(*(Text(cells[i]) for i in kept))
+    show(console, table)
+
+
+# JSON.
+def to_json(result: Result) -> dict[str, Any]:
+    """The object that `--json` prints.
+
+    Times, FLOPs and bytes are the whole call's; cycles, clock, utilisation, waits, occupancy and waves the main
+    kernel's. `bytes` holds PCIe (copies) beside the levels of the kernels.
+    """
+    main = result.main
+    keys = dict.fromkeys(["pcie", *(level for kernel in result.kernels for level in kernel.bytes)])
+    return {
+        "time_us": result.time_s * 1e6,
+        "end_to_end_us": result.end_to_end_s * 1e6,
+        "limiter": result.limiter,
+        "sm_cycles": main.sm_cycles,
+        "sm_mhz": main.sm_mhz,
+        "flops": result.flops,
+        "bytes": {key: levels.level_bytes(result, key) for key in keys},
+        "utilisation": dict(main.utilisation),
+        "waits": dict(main.waits),
+        "occupancy": dict(main.occupancy),
+        "waves": main.waves,
+        "kernel": dict(main.config),
+        "gpu": result.gpu["name"],
+        "sampled": any(kernel.sampled for kernel in result.kernels),
+        "schema": SCHEMA,
+    }
