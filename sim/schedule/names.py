@@ -13,8 +13,8 @@ nvjet_sm90_{types}_{t0}x{t1}_{BK}x{stages}_{c0}x{c1}_{h|v}_bz[_coopA|_coopB][_sp
 - BK is elements, 128 B in every row. 384 threads: one producer and two consumer warpgroups.
 - ABC: A says whether the weight, B whether the activation is k-contiguous (T, N); C = T puts wgmma's M along n, N
   along m: that side is a multiple of 64 in 771 of 771 rows.
-- coopA: both consumers halve that side (128 or 256 in all 101 rows); coopB: they halve the other (the first is an odd
-  multiple of 64 in all 115); neither: they alternate tiles (ping-pong).
+- coopA: both consumers halve that side (128 or 256 in all 124 rows); coopB: they halve the other (the first is an odd
+  multiple of 64 in all 102); neither: they alternate tiles (ping-pong).
 - h: consecutive clusters walk along n in bands of round(sqrt(slots t0 / t1)) clusters, then along m. Waves replayed
   against an LRU of 40 MB give the DRAM reads of 68 profiled kernels of several waves to 1 % (median; 4.5 % mean);
   plain orders miss by 18 to 60 %. v: the same with m and n exchanged (by symmetry: few rows tell).
