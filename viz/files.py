@@ -21,6 +21,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     try:
         if target.is_dir():
             raise IsADirectoryError(21, "is a directory")
+        temporary.touch()  # refuses here what cannot be written, before the work that fills it
         yield temporary
         os.replace(temporary, target)
     except OSError as error:
