@@ -122,11 +122,11 @@ class L2(Section):
     partitions: int = quantity(1, 64, "parts that hold copies of each other's lines")
     line_bytes: int = quantity(16, 4096, "bytes under one tag")
     sector_bytes: int = quantity(4, 4096, "bytes of the smallest transfer")
-    bytes_per_clk: float = quantity(1, 2**24, "read bandwidth of the whole L2")
+    bytes_per_clk: float = quantity(1, 2**24, "read bandwidth of the whole L2 at the boost clock; L2 keeps its clock when that of the SMs falls")
     latency_cycles: float = quantity(1, 100_000, "load to use of a hit in the near partition, by pointer chase")
     sm_port_bytes_per_clk: float = quantity(0.25, 2**16, "read bandwidth of one SM from L2")
-    effective_fraction: float = constant(0.01, 1, "of the capacity that holds distinct lines")
-    fill_weight: float = constant(0, 100, "L2 time of a byte filled from HBM, a byte read being 1")
+    far_latency_cycles: float = constant(0, 100_000, "added where a line comes from the other partition")
+    gpc_port_bytes_per_clk: float = constant(0.25, 2**20, "read bandwidth of all SMs of one GPC together")
     write_weight: float = constant(0, 100, "L2 time of a byte written, a byte read being 1")
 
 
@@ -139,7 +139,7 @@ class Hbm(Section):
     read_fraction: float = quantity(0.01, 1, "of the peak that long reads reach")
     write_fraction: float = quantity(0.01, 1, "of the peak that long writes reach")
     latency_ns: float = quantity(1, 100_000, "added to the L2 latency when a line comes from memory")
-    row_cycles: float = constant(0, 1000, "least time of one row piece of a chunk, activation included")
+    spread_ns: float = constant(0, 100_000, "added for each doubling of the lines of a chunk: its slowest line")
 
 
 class Clock(Section):
@@ -175,29 +175,32 @@ class Launch(Section):
     sync_us: float = quantity(0, 1e6, "one launch and waiting for its end")
 
 
+class Kernel(Section):
+    """What every kernel pays."""
+
+    floor_us: float = constant(0, 1000, "kernel time outside its CTAs: launch and drain of the grid")
+    epilogue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA converts and writes its part of C")
+
+
 class Multistage(Section):
     """Kernels with one CTA an output tile and a cp.async ring."""
 
     barrier_cycles: float = constant(0, 100_000, "barrier of one k-iteration")
     drain_cycles: float = constant(0, 100_000, "from the last MMA of a k-iteration to its result")
+    load_cycles: float = constant(0, 100_000, "latency of a cp.async beyond that of a plain load")
     cta_start_cycles: float = constant(0, 1e6, "from a free slot to the CTA's first load")
-    kernel_floor_us: float = constant(0, 1000, "kernel time beyond what its CTAs take")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
-    epilogue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA writes its part of C")
     issue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA issues its loads")
-    tail_l2_cycles: float = constant(0, 100_000, "by which the slowest line of a chunk exceeds the L2 latency")
-    tail_hbm_cycles: float = constant(0, 100_000, "by which the slowest line of a chunk exceeds the HBM latency")
+    narrow_row_weight: float = constant(1, 100, "shared-memory time to write chunk rows narrower than all banks, whole rows being 1")
 
 
 class Persistent(Section):
     """Warp-specialised kernels that stay on their SM and walk over tiles."""
 
     start_cycles: float = constant(0, 1e6, "from kernel start to the first load")
+    load_cycles: float = constant(0, 100_000, "latency of a TMA copy beyond that of a plain load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
-    epilogue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA writes its part of C")
-    iteration_floor_cycles: float = constant(0, 100_000, "least time of a k-iteration")
-    iteration_cycles: float = constant(0, 100_000, "added to the MMA time of a k-iteration")
-    kernel_floor_us: float = constant(0, 1000, "kernel time beyond what its CTAs take")
+    iteration_cycles: float = constant(0, 100_000, "least time between two stages' MMAs")
 
 
 class SplitK(Section):
@@ -208,16 +211,15 @@ class SplitK(Section):
 
 
 class Coalescing(Section):
-    """One L2 read that serves several SMs when they ask for the same chunk at nearly the same time."""
+    """One L2 read that serves several SMs of a GPC that ask for the same chunk while the first request is under way."""
 
-    tpc_window_cycles: float = constant(0, 1e6, "within which requests of one TPC merge")
-    gpc_window_cycles: float = constant(0, 1e6, "within which requests of one GPC merge")
+    cp_async_kib: float = constant(0, 1e6, "requests of a GPC over which it remembers one, loads by cp.async")
+    tma_kib: float = constant(0, 1e6, "the same, loads by TMA")
 
 
 class Activity(Section):
-    """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity - l2_mhz * L2 activity; idle_mhz before it."""
+    """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity - l2_mhz * L2 activity."""
 
-    idle_mhz: float = constant(1, 20_000, "clock of a GPU that waits")
     active_mhz: float = constant(1, 20_000, "clock of a kernel that uses neither tensor cores nor L2")
     tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
     l2_mhz: float = constant(0, 20_000, "lost when L2 is busy all the time")
@@ -248,6 +250,7 @@ class Gpu(BaseModel):
     power: Power
     pcie: Pcie
     launch: Launch
+    kernel: Kernel
     multistage: Multistage
     persistent: Persistent
     split_k: SplitK

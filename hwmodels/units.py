@@ -12,6 +12,7 @@ UNITS = {
     "kib_per_cta": "KiB/CTA",
     "bytes_per_cta": "B/CTA",
     "bytes": "B",
+    "kib": "KiB",
     "mib": "MiB",
     "gb": "GB",
     "ns": "ns",

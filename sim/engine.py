@@ -15,7 +15,8 @@ and GPC ports; shared-memory bandwidth; tensor-core rate; barriers; epilogue; cl
 lines and banks inside a chunk, instruction issue, TLBs.
 
 All njit functions of the package live in this file. They return codes and never raise; `sim.kernel` builds the
-arguments, checks the codes and raises.
+arguments, checks the codes and raises. `Machine` and `Work` are the read-only arguments; they and the state travel as
+numpy records, which numba passes as one pointer (as tuples of arrays, each event took 15 times as long).
 """
 
 from __future__ import annotations
@@ -30,30 +31,13 @@ Ints = npt.NDArray[np.int64]
 
 NEVER = 2**63 - 1
 OK, TOO_LONG = 0, 1
-
 START, READY, DONE, END = 0, 1, 2, 3
 MMA, HBM, L2, PORT, BARRIER, ISSUE, BEGIN, EPILOGUE = 0, 1, 2, 3, 4, 5, 6, 7
 N_WAITS = 8
-
-# scalar state
-(
-    FS_CYCLE, HBM_FREE, NEXT_ITEM, N_DONE, N_EVENTS, WIN_END, WIN_START, WIN_WIDTH, N_WIN, END_FS, SKIPPED_FS, SKIPPED_ITEMS,
-    CHECK_AT, CHECK_FS, CHECK_DRAM, LAST_FS, LAST_DRAM, N_SPANS, SPANS_LOST, WIN_TENSOR, WIN_L2R, WIN_L2W, WIN_HBMR, WIN_HBMW, WIN_ACTIVE,
-    ACTIVE, ACTIVE_AT, CYCLES_X1K, LAST_CLOCK_AT, N_SCALARS,
-) = range(30)  # fmt: skip
-
-# counters (bytes unless named n_)
-(
-    HBM_READ, HBM_WRITE, L2_READ, L2_WRITE, SM_READ, SM_WRITE, FABRIC, COALESCED, N_ACCESS, N_HIT, N_MERGED, N_MISS, N_COALESCED, FILLED, WRITTEN,
-    CLEAN_OUT, BACK, OVERWRITTEN, TENSOR_FS, SMEM_FS, PORT_FS, L2_FS, HBM_FS, N_MMA, SMEM_BYTES, N_LOADS, N_STORES, N_COUNTERS,
-) = range(28)  # fmt: skip
-
-# per-agent state
-(
-    PHASE, SM, GPC, SIDE, C_K, C_NK, C_Q, C_ITEM, C_J, P_ITEM, P_K, P_NK, P_K0, P_ROW, P_COL, P_Q, P_J, ISSUE_FREE, MMA_END, EPI0, EPI1, FROM, N_AGENT,
-) = range(23)  # fmt: skip
-
 HOME, COPY, DIRTY = 1, 2, 4
+MAX_STAGES = 32
+MAX_GPCS = 64
+MAX_SIDES = 2
 
 
 class Machine(NamedTuple):
@@ -68,7 +52,6 @@ class Machine(NamedTuple):
     l2_fs_per_kib: int
     """Of one partition."""
     l2_write_weight_x256: int
-    l2_fill_weight_x256: int
     l2_cycles: int
     far_cycles: int
     hbm_read_fs_per_kib: int
@@ -77,7 +60,6 @@ class Machine(NamedTuple):
     """1/1024 SM cycles for 1 KiB into one SM."""
     gpc_x1k_per_kib: int
     """1/1024 SM cycles for 1 KiB into one GPC."""
-    coalesce: int
     idle_mhz: int
     tensor_mhz: int
     l2_mhz: int
@@ -105,8 +87,11 @@ class Work(NamedTuple):
     splits: int
     n_k: int
     k_per_split: int
+    n_chunks: int
+    """Chunks are numbered A, B, C; `first_b`, `first_c` begin the second and third."""
+    first_b: int
+    first_c: int
     rows_a: int
-    """Rows of A (m x batch stay separate items; see batch)."""
     rows_b: int
     batch: int
     block_m: int
@@ -149,231 +134,253 @@ class Work(NamedTuple):
     latency_cycles: int
     """Of a load instruction beyond L2's own latency (TMA)."""
     epilogue_cycles: int
+    coalesce_bytes: int
+    """A GPC's request merges with one under way while no more than this was asked for since; 0: never."""
     sample_items: int
     """0: simulate everything; else the period whose repetition is looked for."""
     trace_sm_below: int
 
-
-class State(NamedTuple):
-    """Everything that changes."""
-
-    tree: Ints
-    bits: int
-    scalars: Ints
-    counters: Ints
-    agents: Ints
-    ready: Ints
-    why: npt.NDArray[np.int8]
-    queue: Ints
-    prev: npt.NDArray[np.int32]
-    next: npt.NDArray[np.int32]
-    flags: npt.NDArray[np.uint8]
-    fill: Ints
-    lrc: Ints
-    used: Ints
-    l2_free: Ints
-    gpc_free: Ints
-    port_free: Ints
-    tensor_free: Ints
-    smem_free: Ints
-    waits: Ints
-    windows: npt.NDArray[np.float64]
-    spans: npt.NDArray[np.int64]
+def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
+    """Record type: int64 fields by name, then fixed arrays (name, type, length)."""
+    fields = [(name, "i8") for name in names.split()]
+    return np.dtype(fields + [(name, kind, (n,)) for name, kind, n in arrays], align=True)  # type: ignore[call-overload]
 
 
-@njit(cache=True, nogil=True, inline="always")
-def _push(st, a, t):
+MACHINE = _record(" ".join(name for name in Machine._fields if name != "gpc_side"))
+WORK = _record(" ".join(Work._fields))
+SCALARS = _record(
+    "bits fs_cycle hbm_free next_item n_done n_events end_fs skipped_fs skipped_items cycles_x1k "
+    "check_at check_fs check_dram last_fs last_dram n_spans spans_lost active active_at "
+    "win_start win_end win_width n_win win_tensor win_l2r win_l2w win_hbmr win_hbmw win_active "
+    "hbm_read hbm_write l2_read l2_write sm_read sm_write fabric coalesced n_access n_hit n_merged n_miss n_coalesced "
+    "filled written clean_out back overwritten tensor_fs smem_fs port_fs l2_fs hbm_fs n_mma n_loads n_stores",
+    ("waits", "i8", N_WAITS),
+    ("used", "i8", MAX_SIDES),
+    ("l2_free", "i8", MAX_SIDES),
+    ("gpc_free", "i8", MAX_GPCS),
+    ("gpc_asked", "i8", MAX_GPCS),
+)
+"""Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
+AGENT = _record(
+    "number phase sm gpc side begun issue_free epi0 epi1 c_k c_nk c_slot c_item c_j p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
+    ("ready", "i8", MAX_STAGES),
+    ("queue", "i8", MAX_STAGES + 2),
+    ("why", "i1", MAX_STAGES),
+)
+"""One agent: c_ is its consumer's position (k-iteration, iterations of the item, ring slot, item, items begun), p_ its
+producer's; a ring of stages with the time each is ready and why; the items its producer took."""
+SM = _record("port_free tensor_free smem_free")
+LRC = np.dtype([("until", "i8"), ("asked", "i8")])
+"""A chunk's request by one GPC: under way until; what the GPC had asked for by then."""
+NODE = np.dtype([("fill", "i8"), ("prev", "i4"), ("next", "i4"), ("flags", "i4"), ("part", "i4")])
+"""One chunk in one L2 partition: when its fill arrives, its neighbours in LRU order (0: not listed), what is held (HOME,
+COPY, DIRTY) and the bytes of one such part."""
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _push(tree, bits, a, t):
     """Set agent `a`'s next event and replay its path to the root."""
-    size = st.tree.size >> 1
-    j = size + a
-    v = (t << st.bits) | a if t != NEVER else NEVER
-    st.tree[j] = v
+    j = (tree.size >> 1) + a
+    v = NEVER if t == NEVER else (t << bits) | a
+    tree[j] = v
     while j > 1:
-        o = st.tree[j ^ 1]
+        o = tree[j ^ 1]
         v = o if o < v else v
         j >>= 1
-        st.tree[j] = v
+        tree[j] = v
 
 
-@njit(cache=True, nogil=True)
-def _unlink(st, node):
-    p, n = st.prev[node], st.next[node]
-    st.next[p] = n
-    st.prev[n] = p
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _unlink(nodes, i):
+    p, n = nodes[i].prev, nodes[i].next
+    nodes[p].next = n
+    nodes[n].prev = p
+    nodes[i].next = 0
 
 
-@njit(cache=True, nogil=True)
-def _front(st, node, sentinel):
-    """Make `node` the most recently used of its side (it is linked already if next[node] != 0)."""
-    head = st.next[sentinel]
-    if head == node:
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _front(nodes, i, sentinel):
+    """Make node `i` the most recently used of its side."""
+    head = nodes[sentinel].next
+    if head == i:
         return
-    if st.next[node] != 0:
-        _unlink(st, node)
-    head = st.next[sentinel]
-    st.next[node] = head
-    st.prev[node] = sentinel
-    st.prev[head] = node
-    st.next[sentinel] = node
+    if nodes[i].next != 0:
+        _unlink(nodes, i)
+    nodes[i].next = head
+    nodes[i].prev = sentinel
+    nodes[head].prev = i
+    nodes[sentinel].next = i
 
 
-@njit(cache=True, nogil=True)
-def chunk_bytes(w, chunk):
-    """(bytes held by L2, of which one home part) of a chunk: A, B, residual-free C, by its number."""
-    n_a = w.grid_m * w.cluster_m * w.n_k * w.batch
-    n_b = w.grid_n * w.cluster_n * w.n_k * w.batch
-    if chunk < n_a:
-        rows = min(w.block_m, w.rows_a - (chunk // w.n_k) % (w.grid_m * w.cluster_m) * w.block_m)
-        return max(rows, 0) * w.a_dram_bytes >> 8
-    chunk -= n_a
-    if chunk < n_b:
-        rows = min(w.block_n, w.rows_b - (chunk // w.n_k) % (w.grid_n * w.cluster_n) * w.block_n)
-        return max(rows, 0) * w.b_dram_bytes >> 8
-    return w.block_m * w.c_l2_bytes >> 8
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _hbm_read(m, s, t, n_bytes):
+    """Reserve HBM for a read; returns when its last byte has moved."""
+    dur = n_bytes * m.hbm_read_fs_per_kib >> 10
+    s.hbm_free = max(t, s.hbm_free) + dur
+    s.hbm_read += n_bytes
+    s.win_hbmr += n_bytes
+    s.hbm_fs += dur
+    return s.hbm_free
 
 
-@njit(cache=True, nogil=True)
-def _hbm(m, st, t, n_bytes, write):
-    """Reserve HBM for n_bytes; returns when the last of them has moved."""
-    rate = m.hbm_write_fs_per_kib if write else m.hbm_read_fs_per_kib
-    dur = n_bytes * rate >> 10
-    end = max(t, st.scalars[HBM_FREE]) + dur
-    st.scalars[HBM_FREE] = end
-    st.counters[HBM_WRITE if write else HBM_READ] += n_bytes
-    st.scalars[WIN_HBMW if write else WIN_HBMR] += n_bytes
-    st.counters[HBM_FS] += dur
-    return end
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _hbm_write(m, s, t, n_bytes):
+    """Reserve HBM for a write-back."""
+    dur = n_bytes * m.hbm_write_fs_per_kib >> 10
+    s.hbm_free = max(t, s.hbm_free) + dur
+    s.hbm_write += n_bytes
+    s.win_hbmw += n_bytes
+    s.hbm_fs += dur
 
 
-@njit(cache=True, nogil=True)
-def _l2_serve(m, st, side, t, n_bytes):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _l2_serve(m, s, side, t, n_bytes):
     """Reserve one L2 partition's data path; returns when the last byte has left."""
     dur = n_bytes * m.l2_fs_per_kib >> 10
-    end = max(t, st.l2_free[side]) + dur
-    st.l2_free[side] = end
-    st.counters[L2_FS] += dur
+    end = max(t, s.l2_free[side]) + dur
+    s.l2_free[side] = end
+    s.l2_fs += dur
     return end
 
 
-@njit(cache=True, nogil=True)
-def _evict(m, w, st, side, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _evict(m, w, s, nodes, side, t):
     """Drop least recently used chunks of one partition until it holds no more than its capacity."""
-    n = st.flags.size // m.n_sides
-    sentinel = st.flags.size + 1 + side
-    while st.used[side] > m.l2_side_bytes:
-        node = st.prev[sentinel]
-        _unlink(st, node)
-        st.next[node] = 0
-        flags = st.flags[node - 1]
-        part = chunk_bytes(w, (node - 1) % n) // m.n_sides
+    sentinel = m.n_sides * w.n_chunks + 1 + side
+    while s.used[side] > m.l2_side_bytes:
+        i = nodes[sentinel].prev
+        _unlink(nodes, i)
+        flags, part = nodes[i].flags, nodes[i].part
         size = part * ((flags & HOME) + ((flags & COPY) >> 1))
-        st.used[side] -= size
+        s.used[side] -= size
+        s.clean_out += size
         if flags & DIRTY:
-            st.counters[BACK] += part
-            _hbm(m, st, t, part, True)
-            st.counters[CLEAN_OUT] += size - part
-        else:
-            st.counters[CLEAN_OUT] += size
-        st.flags[node - 1] = 0
+            s.clean_out -= part
+            s.back += part
+            _hbm_write(m, s, t, part)
+        nodes[i].flags = 0
 
 
-@njit(cache=True, nogil=True)
-def _fill_home(m, st, side, node, part, hbm_fs, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _fill_home(m, s, nodes, side, i, part, hbm_fs, t):
     """Bring the home part of a chunk from HBM into its partition; returns when its slowest line has arrived."""
-    end = _hbm(m, st, t, part, False) + hbm_fs
-    st.flags[node - 1] |= HOME
-    st.fill[node - 1] = max(st.fill[node - 1], end)
-    st.used[side] += part
-    st.counters[FILLED] += part
-    _l2_serve(m, st, side, t, part * m.l2_fill_weight_x256 >> 8)
+    end = _hbm_read(m, s, t, part) + hbm_fs
+    nodes[i].flags |= HOME
+    nodes[i].fill = max(nodes[i].fill, end)
+    s.used[side] += part
+    s.filled += part
     return end
 
 
-@njit(cache=True, nogil=True)
-def _lookup(m, w, st, side, chunk, held, hbm_fs, t):
-    """Find a chunk from one side: near hit, copy from the other partition, or HBM. Returns (arrival at L2, far)."""
-    n = st.flags.size // m.n_sides
-    node = side * n + chunk + 1
-    sentinel = st.flags.size + 1 + side
-    whole = HOME | COPY if m.n_sides == 2 else HOME
-    flags = st.flags[node - 1]
-    if flags & whole == whole:
-        _front(st, node, sentinel)
-        arrival = st.fill[node - 1]
-        st.counters[N_MERGED if arrival > t else N_HIT] += 1
-        return max(arrival, t), False
-    part = held // m.n_sides
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
+    """Copy the other partition's part of a chunk into this one, from HBM if it is not there. Returns (arrival, missed)."""
+    other = 1 - side
+    i = other * w.n_chunks + chunk + 1
+    nodes[i].part = part
+    missed = nodes[i].flags & HOME == 0
+    arrival = _fill_home(m, s, nodes, other, i, part, hbm_fs, t) if missed else max(t, nodes[i].fill)
+    _front(nodes, i, 2 * w.n_chunks + 1 + other)
+    _evict(m, w, s, nodes, other, t)
+    _l2_serve(m, s, other, t, part)
+    s.fabric += part
+    s.used[side] += part
+    s.filled += part
+    return arrival, missed
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t):
+    """A chunk that is not wholly here: copy from the other partition, fill from HBM, or both. Returns (arrival, far)."""
+    part = held >> (m.n_sides - 1)
+    nodes[i].part = part
     arrival, missed, far = t, False, False
-    if m.n_sides == 2 and not flags & COPY:
+    if m.n_sides == 2 and not nodes[i].flags & COPY:
         far = True
-        other = (1 - side) * n + chunk + 1
-        if st.flags[other - 1] & HOME:
-            arrival = max(arrival, st.fill[other - 1])
-        else:
-            arrival = _fill_home(m, st, 1 - side, other, part, hbm_fs, t)
-            missed = True
-        _front(st, other, st.flags.size + 1 + 1 - side)
-        _evict(m, w, st, 1 - side, t)
-        _l2_serve(m, st, 1 - side, t, part)
-        st.counters[FABRIC] += part
-        st.flags[node - 1] |= COPY
-        st.used[side] += part
-        st.counters[FILLED] += part
-    if not flags & HOME:
-        arrival = max(arrival, _fill_home(m, st, side, node, part, hbm_fs, t))
+        arrival, missed = _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t)
+        nodes[i].flags |= COPY
+    if not nodes[i].flags & HOME:
+        arrival = max(arrival, _fill_home(m, s, nodes, side, i, part, hbm_fs, t))
         missed = True
-    st.fill[node - 1] = max(st.fill[node - 1], arrival)
-    _front(st, node, sentinel)
-    _evict(m, w, st, side, t)
+    nodes[i].fill = max(nodes[i].fill, arrival)
+    _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
+    _evict(m, w, s, nodes, side, t)
     if missed:
-        st.counters[N_MISS] += 1
+        s.n_miss += 1
+    elif arrival > t:
+        s.n_merged += 1
     else:
-        st.counters[N_MERGED if arrival > t else N_HIT] += 1
+        s.n_hit += 1
     return arrival, far
 
 
-@njit(cache=True, nogil=True)
-def _access(m, w, st, a, chunk, n_bytes, held, hbm_fs, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _lookup(m, w, s, nodes, side, chunk, held, hbm_fs, t):
+    """Find a chunk from one side of L2. Returns (arrival of its last line at L2, whether lines crossed partitions)."""
+    i = side * w.n_chunks + chunk + 1
+    whole = HOME | COPY if m.n_sides == 2 else HOME
+    if nodes[i].flags & whole != whole:
+        return _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t)
+    _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
+    arrival = nodes[i].fill
+    if arrival > t:
+        s.n_merged += 1
+        return arrival, False
+    s.n_hit += 1
+    return t, False
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, t):
     """One agent asks for one chunk at time t. Returns (time its data reaches the GPC, reason it took so long)."""
-    gpc, side = st.agents[a, GPC], st.agents[a, SIDE]
-    st.counters[N_ACCESS] += 1
-    slot = chunk * m.n_gpc + gpc
-    pending = st.lrc[slot]
-    if m.coalesce and t < pending:
-        st.counters[N_COALESCED] += 1
-        st.counters[COALESCED] += n_bytes
-        return pending, L2
-    arrival, far = _lookup(m, w, st, side, chunk, held, hbm_fs, t)
-    served = _l2_serve(m, st, side, t, n_bytes)
-    st.counters[L2_READ] += n_bytes
-    st.scalars[WIN_L2R] += n_bytes
-    cycles = m.l2_cycles + (m.far_cycles if far else 0)
-    data = max(served, arrival) + cycles * st.scalars[FS_CYCLE]
-    st.lrc[slot] = data
-    return data, (HBM if arrival > max(served, t) else L2)
+    s.n_access += 1
+    slot = chunk * m.n_gpc + ag.gpc
+    entry = lrc[slot]
+    if t < entry.until and s.gpc_asked[ag.gpc] - entry.asked < w.coalesce_bytes:
+        s.n_coalesced += 1
+        s.coalesced += n_bytes
+        return entry.until, L2
+    arrival, far = _lookup(m, w, s, nodes, ag.side, chunk, held, hbm_fs, t)
+    served = _l2_serve(m, s, ag.side, t, n_bytes)
+    s.l2_read += n_bytes
+    s.win_l2r += n_bytes
+    cycles = m.l2_cycles + m.far_cycles if far else m.l2_cycles
+    data = max(served, arrival) + cycles * s.fs_cycle
+    s.gpc_asked[ag.gpc] += n_bytes
+    entry.until = data
+    entry.asked = s.gpc_asked[ag.gpc]
+    if arrival > max(served, t):
+        return data, HBM
+    return data, L2
 
 
-@njit(cache=True, nogil=True)
-def _store(m, w, st, chunk, n_bytes, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _store(m, w, s, nodes, chunk, n_bytes, t):
     """Write one C chunk: a part to each partition's own lines, dirty until evicted."""
-    n = st.flags.size // m.n_sides
-    part = (w.block_m * w.c_l2_bytes >> 8) // m.n_sides
+    part = (w.block_m * w.c_l2_bytes >> 8) >> (m.n_sides - 1)
     for side in range(m.n_sides):
-        node = side * n + chunk + 1
-        if st.flags[node - 1] & HOME:
-            st.counters[OVERWRITTEN] += part
+        i = side * w.n_chunks + chunk + 1
+        nodes[i].part = part
+        if nodes[i].flags & HOME:
+            s.overwritten += part
         else:
-            st.used[side] += part
-        st.flags[node - 1] |= HOME | DIRTY
-        st.counters[WRITTEN] += part
-        _front(st, node, st.flags.size + 1 + side)
-        _evict(m, w, st, side, t)
-        _l2_serve(m, st, side, t, (n_bytes // m.n_sides) * m.l2_write_weight_x256 >> 8)
-    st.counters[L2_WRITE] += n_bytes
-    st.scalars[WIN_L2W] += n_bytes
+            s.used[side] += part
+        nodes[i].flags |= HOME | DIRTY
+        s.written += part
+        _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
+        _evict(m, w, s, nodes, side, t)
+        _l2_serve(m, s, side, t, (n_bytes >> (m.n_sides - 1)) * m.l2_write_weight_x256 >> 8)
+    s.l2_write += n_bytes
+    s.win_l2w += n_bytes
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _wrap(slot, stages):
+    """The ring slot after `slot`."""
+    return 0 if slot + 1 == stages else slot + 1
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 def tile_of(w, item):
     """(batch, split, row, column) of a work item, in cluster tiles: grouped rasterisation along m, or n if raster_n."""
     tiles = w.grid_m * w.grid_n
@@ -381,7 +388,9 @@ def tile_of(w, item):
     item -= split * tiles * w.batch
     b = item // tiles
     item -= b * tiles
-    rows, cols = (w.grid_n, w.grid_m) if w.raster_n else (w.grid_m, w.grid_n)
+    rows, cols = w.grid_m, w.grid_n
+    if w.raster_n:
+        rows, cols = cols, rows
     per = w.group * cols
     g = item // per
     first = g * w.group
@@ -394,384 +403,366 @@ def tile_of(w, item):
     return b, split, row, col
 
 
-@njit(cache=True, nogil=True)
-def _take_item(w, st, a):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _take_item(w, s, ag):
     """Give the agent's producer the next work item; False when none is left."""
-    item = st.scalars[NEXT_ITEM]
+    item = s.next_item
     if item >= w.n_items:
-        st.agents[a, P_ITEM] = -1
+        ag.p_item = -1
         return False
-    st.scalars[NEXT_ITEM] = item + 1
+    s.next_item = item + 1
     b, split, row, col = tile_of(w, item)
-    ag = st.agents
-    ag[a, P_ITEM] = item
-    ag[a, P_K] = 0
-    ag[a, P_K0] = split * w.k_per_split
-    ag[a, P_NK] = min(w.k_per_split, w.n_k - split * w.k_per_split)
-    ag[a, P_ROW] = b * w.grid_m * w.cluster_m + row * w.cluster_m
-    ag[a, P_COL] = b * w.grid_n * w.cluster_n + col * w.cluster_n
-    st.queue[a * (w.stages + 2) + ag[a, P_J] % (w.stages + 2)] = item
-    ag[a, P_J] += 1
+    ag.p_item = item
+    ag.p_k = 0
+    ag.p_k0 = split * w.k_per_split
+    ag.p_nk = min(w.k_per_split, w.n_k - split * w.k_per_split)
+    ag.p_batch = b
+    ag.p_row = row * w.cluster_m
+    ag.p_col = col * w.cluster_n
+    ag.queue[ag.p_j % (w.stages + 2)] = item
+    ag.p_j += 1
     return True
 
 
-@njit(cache=True, nogil=True)
-def _valid_rows(tile, tiles, block, rows):
-    """Rows of a tile that exist (tiles are numbered through the batch)."""
-    return min(block, max(0, rows - tile % tiles * block))
-
-
-@njit(cache=True, nogil=True)
-def _load_operand(m, w, st, a, t, tile0, n_tiles, tiles, block, rows, base, l2_row, dram_row, hbm_fs, k):
-    """The chunks of one operand for one iteration. Returns (latest data time, its reason)."""
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _load_a(m, w, s, ag, nodes, lrc, k, t):
+    """The chunks of A for one iteration. Returns (latest data time, its reason)."""
     latest, reason = t, L2
-    last = k == w.n_k - 1
-    for i in range(n_tiles):
-        tile = tile0 + i
-        valid = _valid_rows(tile, tiles, block, rows)
-        if valid == 0:
-            continue
-        n_bytes = (block if w.wrap else valid) * l2_row >> 8
-        if last:
-            n_bytes = n_bytes * w.last_k_x256 >> 8
-        held = valid * dram_row >> 8
-        data, why = _access(m, w, st, a, base + tile * w.n_k + k, n_bytes, held, hbm_fs, t)
+    last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
+    for tile in range(ag.p_row, ag.p_row + w.cluster_m):
+        valid = min(w.block_m, w.rows_a - tile * w.block_m)
+        if valid <= 0:
+            break
+        n_bytes = ((w.block_m if w.wrap else valid) * w.a_l2_bytes >> 8) * last_x256 >> 8
+        chunk = (ag.p_batch * w.grid_m * w.cluster_m + tile) * w.n_k + k
+        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, valid * w.a_dram_bytes >> 8, w.a_hbm_fs, t)
         if data > latest:
             latest, reason = data, why
     return latest, reason
 
 
-@njit(cache=True, nogil=True)
-def _issue(m, w, st, a, t):
-    """Issue the loads of the producer's next iteration at time t, if the ring and the work allow."""
-    ag, sc = st.agents, st.scalars
-    if ag[a, P_ITEM] >= 0 and ag[a, P_K] == ag[a, P_NK] and not (w.persistent and _take_item(w, st, a)):
-        ag[a, P_ITEM] = -1
-    if ag[a, P_ITEM] < 0:
-        return
-    fs = sc[FS_CYCLE]
-    t = max(t, ag[a, ISSUE_FREE])
-    ag[a, ISSUE_FREE] = t + w.issue_cycles * fs
-    k = ag[a, P_K0] + ag[a, P_K]
-    tiles_m, tiles_n = w.grid_m * w.cluster_m, w.grid_n * w.cluster_n
-    data, why = _load_operand(m, w, st, a, t, ag[a, P_ROW], w.cluster_m, tiles_m, w.block_m, w.rows_a, 0, w.a_l2_bytes, w.a_dram_bytes, w.a_hbm_fs, k)
-    base = tiles_m * w.n_k * w.batch
-    data_b, why_b = _load_operand(
-        m, w, st, a, t, ag[a, P_COL], w.cluster_n, tiles_n, w.block_n, w.rows_b, base, w.b_l2_bytes, w.b_dram_bytes, w.b_hbm_fs, k
-    )
-    if data_b > data:
-        data, why = data_b, why_b
-    ready, why = _deliver(m, w, st, a, t, data, why)
-    slot = a * w.stages + ag[a, P_Q] % w.stages
-    st.ready[slot] = ready
-    st.why[slot] = why
-    if ag[a, SM] < w.trace_sm_below:
-        _span(w, st, 1, a, ag[a, P_ITEM], k, t, ready)
-    ag[a, P_K] += 1
-    ag[a, P_Q] += 1
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _load_b(m, w, s, ag, nodes, lrc, k, t):
+    """The chunks of B for one iteration. Returns (latest data time, its reason)."""
+    latest, reason = t, L2
+    last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
+    for tile in range(ag.p_col, ag.p_col + w.cluster_n):
+        valid = min(w.block_n, w.rows_b - tile * w.block_n)
+        if valid <= 0:
+            break
+        n_bytes = ((w.block_n if w.wrap else valid) * w.b_l2_bytes >> 8) * last_x256 >> 8
+        chunk = w.first_b + (ag.p_batch * w.grid_n * w.cluster_n + tile) * w.n_k + k
+        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, valid * w.b_dram_bytes >> 8, w.b_hbm_fs, t)
+        if data > latest:
+            latest, reason = data, why
+    return latest, reason
 
 
-@njit(cache=True, nogil=True)
-def _deliver(m, w, st, a, t, data, why):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _deliver(m, w, s, ag, sm, t, data, why):
     """Move an iteration's bytes through the GPC's and the SM's ports and into shared memory. Returns (ready, reason)."""
-    sc, sm, gpc = st.scalars, st.agents[a, SM], st.agents[a, GPC]
-    fs = sc[FS_CYCLE]
+    fs = s.fs_cycle
     n_bytes = w.a_sm_bytes + w.b_sm_bytes
-    st.counters[SM_READ] += n_bytes * w.cluster_size
-    st.counters[N_LOADS] += 1
+    s.sm_read += n_bytes * w.cluster_size
+    s.n_loads += 1
     dur = (n_bytes * m.port_x1k_per_kib >> 10) * fs >> 10
-    st.counters[PORT_FS] += dur * w.cluster_size
-    port = max(t, st.port_free[sm]) + dur
-    st.port_free[sm] = port
-    gpc_end = max(t, st.gpc_free[gpc]) + ((n_bytes * w.cluster_size * m.gpc_x1k_per_kib >> 10) * fs >> 10)
-    st.gpc_free[gpc] = gpc_end
+    s.port_fs += dur * w.cluster_size
+    port = max(t, sm.port_free) + dur
+    sm.port_free = port
+    gpc_end = max(t, s.gpc_free[ag.gpc]) + ((n_bytes * w.cluster_size * m.gpc_x1k_per_kib >> 10) * fs >> 10)
+    s.gpc_free[ag.gpc] = gpc_end
     fill = w.fill_smem_x16 * fs >> 4
-    st.smem_free[sm] = max(t, st.smem_free[sm]) + fill
-    st.counters[SMEM_FS] += fill * w.cluster_size
-    latency = m.l2_cycles * fs
-    ready, port = data + dur, max(port, gpc_end) + latency
+    sm.smem_free = max(t, sm.smem_free) + fill
+    s.smem_fs += fill * w.cluster_size
+    ready = data + dur
+    port = max(port, gpc_end) + m.l2_cycles * fs
     if port > ready:
         ready, why = port, PORT
     return ready + w.latency_cycles * fs, why
 
 
-@njit(cache=True, nogil=True)
-def _start_mma(w, st, a, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
+    """Issue the loads of the producer's next iteration at time t, if the ring and the work allow."""
+    if ag.p_item >= 0 and ag.p_k == ag.p_nk and not (w.persistent and _take_item(w, s, ag)):
+        ag.p_item = -1
+    if ag.p_item < 0:
+        return
+    t = max(t, ag.issue_free)
+    ag.issue_free = t + w.issue_cycles * s.fs_cycle
+    k = ag.p_k0 + ag.p_k
+    data, why = _load_a(m, w, s, ag, nodes, lrc, k, t)
+    data_b, why_b = _load_b(m, w, s, ag, nodes, lrc, k, t)
+    if data_b > data:
+        data, why = data_b, why_b
+    ready, why = _deliver(m, w, s, ag, sm, t, data, why)
+    ag.ready[ag.p_slot] = ready
+    ag.why[ag.p_slot] = why
+    if ag.sm < w.trace_sm_below:
+        _span(s, spans, 1, ag, ag.p_item, k, t, ready)
+    ag.p_k += 1
+    ag.p_slot = _wrap(ag.p_slot, w.stages)
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _start_mma(w, s, ag, sm, spans, t):
     """Reserve tensor cores and shared memory for one iteration; returns when its results are in."""
-    sm, fs = st.agents[a, SM], st.scalars[FS_CYCLE]
+    fs = s.fs_cycle
     dur, smem = w.mma_x16 * fs >> 4, w.mma_smem_x16 * fs >> 4
-    end = max(t, st.tensor_free[sm]) + dur
-    st.tensor_free[sm] = end
-    smem_end = max(t, st.smem_free[sm]) + smem
-    st.smem_free[sm] = smem_end
-    end = max(end, smem_end, t + (w.floor_x16 * fs >> 4)) + w.drain_cycles * fs
-    c = st.counters
-    c[TENSOR_FS] += dur * w.cluster_size
-    c[SMEM_FS] += smem * w.cluster_size
-    c[N_MMA] += w.cluster_size
-    st.scalars[WIN_TENSOR] += dur * w.cluster_size
-    st.waits[MMA] += end - t
-    if sm < w.trace_sm_below:
-        _span(w, st, 3, a, st.agents[a, C_ITEM], st.agents[a, C_K], t, end)
+    sm.tensor_free = max(t, sm.tensor_free) + dur
+    sm.smem_free = max(t, sm.smem_free) + smem
+    end = max(sm.tensor_free, sm.smem_free, t + (w.floor_x16 * fs >> 4)) + w.drain_cycles * fs
+    s.tensor_fs += dur * w.cluster_size
+    s.win_tensor += dur * w.cluster_size
+    s.smem_fs += smem * w.cluster_size
+    s.n_mma += w.cluster_size
+    s.waits[MMA] += end - t
+    if ag.sm < w.trace_sm_below:
+        _span(s, spans, 3, ag, ag.c_item, ag.c_k, t, end)
     return end
 
 
-@njit(cache=True, nogil=True)
-def _span(w, st, kind, a, tile, k, start, end):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _span(s, spans, kind, ag, tile, k, start, end):
     """Record one span, or count it as lost."""
-    n = st.scalars[N_SPANS]
-    if n >= st.spans.shape[0]:
-        st.scalars[SPANS_LOST] += 1
+    n = s.n_spans
+    if n >= spans.shape[0]:
+        s.spans_lost += 1
         return
-    row = st.spans[n]
-    row[0], row[1], row[2], row[3], row[4], row[5], row[6] = kind, st.agents[a, SM], a, tile, k, start, end
-    st.scalars[N_SPANS] = n + 1
+    row = spans[n]
+    row[0], row[1], row[2], row[3], row[4], row[5], row[6] = kind, ag.sm, ag.number, tile, k, start, end
+    s.n_spans = n + 1
 
 
-@njit(cache=True, nogil=True)
-def _next_tile(w, st, a):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _next_tile(w, ag):
     """Move the consumer to the next item its producer took."""
-    ag = st.agents
-    item = st.queue[a * (w.stages + 2) + ag[a, C_J] % (w.stages + 2)]
-    ag[a, C_J] += 1
-    ag[a, C_ITEM] = item
-    ag[a, C_K] = 0
+    item = ag.queue[ag.c_j % (w.stages + 2)]
+    ag.c_j += 1
+    ag.c_item = item
+    ag.c_k = 0
     split = item // (w.grid_m * w.grid_n * w.batch)
-    ag[a, C_NK] = min(w.k_per_split, w.n_k - split * w.k_per_split)
+    ag.c_nk = min(w.k_per_split, w.n_k - split * w.k_per_split)
 
 
-@njit(cache=True, nogil=True)
-def _await(w, st, a, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _await(w, s, ag, spans, t):
     """The consumer, free at t, waits for its next stage; returns when it can start and books what it waited for."""
-    ag, fs = st.agents, st.scalars[FS_CYCLE]
-    slot = a * w.stages + ag[a, C_Q] % w.stages
-    free = t + w.barrier_cycles * fs
-    st.waits[BARRIER] += free - t
-    ready = st.ready[slot]
+    free = t + w.barrier_cycles * s.fs_cycle
+    s.waits[BARRIER] += free - t
+    ready = ag.ready[ag.c_slot]
     if ready <= free:
         return free
-    st.waits[st.why[slot]] += ready - free
-    if ag[a, SM] < w.trace_sm_below:
-        _span(w, st, 2, a, ag[a, C_ITEM], ag[a, C_K], free, ready)
+    s.waits[ag.why[ag.c_slot]] += ready - free
+    if ag.sm < w.trace_sm_below:
+        _span(s, spans, 2, ag, ag.c_item, ag.c_k, free, ready)
     return ready
 
 
-@njit(cache=True, nogil=True)
-def _begin(m, w, st, a, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _active(s, change, t):
+    """Integrate the number of running CTAs over time (in 1024 fs)."""
+    s.win_active += s.active * ((t - s.active_at) >> 10)
+    s.active_at = t
+    s.active += change
+
+
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
     """A CTA (or cluster) starts running at t: fill the ring, then wait for the first stage."""
-    st.waits[BEGIN] += t - st.agents[a, FROM]
-    _active(st, w.cluster_size, t)
-    if st.agents[a, SM] < w.trace_sm_below:
-        _span(w, st, 0, a, st.agents[a, P_ITEM], 0, st.agents[a, FROM], t)
+    s.waits[BEGIN] += t - ag.begun
+    _active(s, w.cluster_size, t)
+    if ag.sm < w.trace_sm_below:
+        _span(s, spans, 0, ag, ag.p_item, 0, ag.begun, t)
     for _ in range(w.depth):
-        if st.agents[a, P_ITEM] >= 0 and st.agents[a, P_K] < st.agents[a, P_NK] or w.persistent:
-            _issue(m, w, st, a, t)
-    _next_tile(w, st, a)
-    return _await(w, st, a, t)
+        if w.persistent or ag.p_k < ag.p_nk:
+            _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
+    _next_tile(w, ag)
+    return _await(w, s, ag, spans, t)
 
 
-@njit(cache=True, nogil=True)
-def _active(st, change, t):
-    """Integrate the number of running CTAs over time."""
-    sc = st.scalars
-    sc[WIN_ACTIVE] += sc[ACTIVE] * ((t - sc[ACTIVE_AT]) >> 10)
-    sc[ACTIVE_AT] = t
-    sc[ACTIVE] += change
-
-
-@njit(cache=True, nogil=True)
-def _finish_tile(m, w, st, a, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     """Epilogue of one item starting at t: store C through L2. Returns when the consumer is done with it."""
-    ag, fs = st.agents, st.scalars[FS_CYCLE]
+    fs = s.fs_cycle
     end = t + w.epilogue_cycles * fs
-    b, split, row, col = tile_of(w, ag[a, C_ITEM])
+    b, split, row, col = tile_of(w, ag.c_item)
     tiles_m, tiles_n = w.grid_m * w.cluster_m, w.grid_n * w.cluster_n
-    base = (tiles_m + tiles_n) * w.n_k * w.batch + (split * w.batch + b) * tiles_m * tiles_n
-    for i in range(w.cluster_m):
-        r = row * w.cluster_m + i
+    base = w.first_c + (split * w.batch + b) * tiles_m * tiles_n
+    for r in range(row * w.cluster_m, (row + 1) * w.cluster_m):
         valid = min(w.block_m, max(0, w.rows_a - r * w.block_m))
-        for j in range(w.cluster_n):
-            cn = col * w.cluster_n + j
-            share = min(w.block_n, max(0, w.rows_b - cn * w.block_n))
+        for c in range(col * w.cluster_n, (col + 1) * w.cluster_n):
+            share = min(w.block_n, max(0, w.rows_b - c * w.block_n))
             n_bytes = (valid * w.c_l2_bytes >> 8) * share // w.block_n
             if n_bytes:
-                _store(m, w, st, base + r * tiles_n + cn, n_bytes, t)
+                _store(m, w, s, nodes, base + r * tiles_n + c, n_bytes, t)
                 if w.c_read_bytes:
-                    end = max(end, _hbm(m, st, t, (valid * w.c_read_bytes >> 8) * share // w.block_n, False))
-            st.counters[SM_WRITE] += n_bytes
-            st.counters[N_STORES] += 1
-    sm = ag[a, SM]
+                    end = max(end, _hbm_read(m, s, t, (valid * w.c_read_bytes >> 8) * share // w.block_n))
+            s.sm_write += n_bytes
+            s.n_stores += 1
     smem = w.epi_smem_x16 * fs >> 4
-    st.smem_free[sm] = max(t, st.smem_free[sm]) + smem
-    st.counters[SMEM_FS] += smem * w.cluster_size
-    if sm < w.trace_sm_below:
-        _span(w, st, 4, a, ag[a, C_ITEM], 0, t, end)
-    st.scalars[N_DONE] += 1
+    sm.smem_free = max(t, sm.smem_free) + smem
+    s.smem_fs += smem * w.cluster_size
+    if ag.sm < w.trace_sm_below:
+        _span(s, spans, 4, ag, ag.c_item, 0, t, end)
+    s.n_done += 1
     return end
 
 
-@njit(cache=True, nogil=True)
-def _on_done(m, w, st, a, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
     """An iteration's MMA is done: its stage is free. Returns the agent's next event time."""
-    ag = st.agents
-    ag[a, C_K] += 1
-    ag[a, C_Q] += 1
-    if w.persistent or ag[a, P_K] < ag[a, P_NK]:
-        _issue(m, w, st, a, t)
-    if ag[a, C_K] == ag[a, C_NK]:
-        return _on_tile(m, w, st, a, t)
-    at = _await(w, st, a, max(t, ag[a, ISSUE_FREE]) if not w.persistent else t)
+    ag.c_k += 1
+    ag.c_slot = _wrap(ag.c_slot, w.stages)
+    if w.persistent or ag.p_k < ag.p_nk:
+        _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
+    if ag.c_k == ag.c_nk:
+        return _on_tile(m, w, s, ag, sm, nodes, spans, t)
+    at = _await(w, s, ag, spans, t if w.persistent else max(t, ag.issue_free))
     if w.exclusive:
-        return _start_mma(w, st, a, at)
-    ag[a, PHASE] = READY
+        return _start_mma(w, s, ag, sm, spans, at)
+    ag.phase = READY
     return at
 
 
-@njit(cache=True, nogil=True)
-def _on_tile(m, w, st, a, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _on_tile(m, w, s, ag, sm, nodes, spans, t):
     """The last iteration of an item is done at t: epilogue, in the way of the next item or beside it (ping-pong)."""
-    ag = st.agents
-    end = _finish_tile(m, w, st, a, t)
-    _sample(w, st, t)
-    if not (w.pingpong and ag[a, C_J] < ag[a, P_J]):
-        st.waits[EPILOGUE] += end - t
-        ag[a, PHASE] = END
-        return max(end, ag[a, EPI0], ag[a, EPI1])
-    parity = ag[a, C_J] & 1
-    ag[a, EPI0 + parity] = end
-    free = max(t, ag[a, EPI0 + 1 - parity])
-    st.waits[EPILOGUE] += free - t
-    _next_tile(w, st, a)
-    ag[a, PHASE] = READY
-    return _await(w, st, a, free)
+    end = _finish_tile(m, w, s, ag, sm, nodes, spans, t)
+    _sample(w, s, t)
+    if not (w.pingpong and ag.c_j < ag.p_j):
+        s.waits[EPILOGUE] += end - t
+        ag.phase = END
+        return max(end, ag.epi0, ag.epi1)
+    if ag.c_j & 1:
+        ag.epi1 = end
+        free = max(t, ag.epi0)
+    else:
+        ag.epi0 = end
+        free = max(t, ag.epi1)
+    s.waits[EPILOGUE] += free - t
+    _next_tile(w, ag)
+    ag.phase = READY
+    return _await(w, s, ag, spans, free)
 
 
-@njit(cache=True, nogil=True)
-def _on_end(m, w, st, a, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _on_end(w, s, ag, spans, t):
     """Epilogue done: next item of a persistent agent, next CTA in the slot, or nothing left."""
-    ag, sc = st.agents, st.scalars
-    if w.persistent and ag[a, C_J] < ag[a, P_J]:
-        _next_tile(w, st, a)
-        ag[a, PHASE] = READY
-        return _await(w, st, a, t)
-    _active(st, -w.cluster_size, t)
-    sc[END_FS] = max(sc[END_FS], t)
-    if w.persistent or not _take_item(w, st, a):
+    if w.persistent and ag.c_j < ag.p_j:
+        _next_tile(w, ag)
+        ag.phase = READY
+        return _await(w, s, ag, spans, t)
+    _active(s, -w.cluster_size, t)
+    s.end_fs = max(s.end_fs, t)
+    if w.persistent or not _take_item(w, s, ag):
         return NEVER
-    ag[a, PHASE] = START
-    ag[a, FROM] = t
-    ag[a, ISSUE_FREE] = 0
-    return t + w.restart_cycles * sc[FS_CYCLE]
+    ag.phase = START
+    ag.begun = t
+    return t + w.restart_cycles * s.fs_cycle
 
 
-@njit(cache=True, nogil=True)
-def _sample(w, st, t):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _sample(w, s, t):
     """At each period's end, compare time and DRAM bytes with the period before; when both agree, skip whole periods."""
-    sc, c = st.scalars, st.counters
-    if w.sample_items == 0 or sc[N_DONE] < sc[CHECK_AT]:
+    if w.sample_items == 0 or s.n_done < s.check_at:
         return
-    dram = c[HBM_READ] + c[HBM_WRITE]
-    d_fs, d_dram = t - sc[CHECK_FS], dram - sc[CHECK_DRAM]
-    agree = abs(d_fs - sc[LAST_FS]) * 100 <= d_fs and abs(d_dram - sc[LAST_DRAM]) * 50 <= d_dram
-    periods = (w.n_items - sc[NEXT_ITEM]) // w.sample_items - 1
+    dram = s.hbm_read + s.hbm_write
+    d_fs, d_dram = t - s.check_fs, dram - s.check_dram
+    agree = abs(d_fs - s.last_fs) * 100 <= d_fs and abs(d_dram - s.last_dram) * 50 <= d_dram
+    periods = (w.n_items - s.next_item) // w.sample_items - 1
     if agree and periods > 0:
-        sc[NEXT_ITEM] += periods * w.sample_items
-        sc[SKIPPED_ITEMS] += periods * w.sample_items
-        sc[SKIPPED_FS] += periods * ((d_fs + sc[LAST_FS]) >> 1)
-    sc[CHECK_AT] += w.sample_items
-    sc[CHECK_FS], sc[CHECK_DRAM], sc[LAST_FS], sc[LAST_DRAM] = t, dram, d_fs, d_dram
+        s.next_item += periods * w.sample_items
+        s.skipped_items += periods * w.sample_items
+        s.skipped_fs += periods * ((d_fs + s.last_fs) >> 1)
+    s.check_at += w.sample_items
+    s.check_fs, s.check_dram, s.last_fs, s.last_dram = t, dram, d_fs, d_dram
 
 
-@njit(cache=True, nogil=True)
-def _roll(m, w, st, t):
-    """Close activity windows up to t and set the clock from the activity of the last one."""
-    sc = st.scalars
-    _active(st, 0, t)
-    width = sc[WIN_WIDTH]
-    span = t - sc[WIN_START]
-    row = st.windows[sc[N_WIN]]
-    row[0], row[1], row[2], row[3], row[4] = sc[WIN_HBMR], sc[WIN_HBMW], sc[WIN_L2R], sc[WIN_L2W], sc[WIN_TENSOR]
-    row[5], row[6], row[7], row[8] = sc[WIN_ACTIVE] * 1024.0 / max(span, 1), 1e9 / sc[FS_CYCLE], sc[WIN_START], t
-    sc[CYCLES_X1K] += (span << 10) // sc[FS_CYCLE]
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _roll(m, s, windows, t):
+    """Close the activity window at t and set the clock from what went on in it."""
+    _active(s, 0, t)
+    span = t - s.win_start
+    row = windows[s.n_win]
+    row[0], row[1], row[2], row[3], row[4] = s.win_hbmr, s.win_hbmw, s.win_l2r, s.win_l2w, s.win_tensor
+    row[5], row[6], row[7], row[8] = s.win_active * 1024.0 / max(span, 1), 1e9 / s.fs_cycle, s.win_start, t
+    s.cycles_x1k += (span << 10) // s.fs_cycle
     if m.fixed_fs_per_cycle == 0 and span > 0:
-        tensor = sc[WIN_TENSOR] / (span * m.n_sm)
-        l2 = (sc[WIN_L2R] + sc[WIN_L2W]) / 1024.0 * m.l2_fs_per_kib / (span * m.n_sides)
+        tensor = s.win_tensor / (span * m.n_sm)
+        l2 = (s.win_l2r + s.win_l2w) / 1024.0 * m.l2_fs_per_kib / (span * m.n_sides)
         mhz = m.idle_mhz - m.tensor_mhz * min(tensor, 1.0) - m.l2_mhz * min(l2, 1.0)
-        sc[FS_CYCLE] = np.int64(1e9 / mhz)
-    for i in range(WIN_TENSOR, WIN_ACTIVE + 1):
-        sc[i] = 0
-    sc[WIN_START] = t
-    sc[WIN_END] = t + width
-    sc[N_WIN] += 1
-    if sc[N_WIN] == st.windows.shape[0]:
-        _halve(st)
+        s.fs_cycle = np.int64(1e9 / mhz)
+    s.win_tensor = s.win_l2r = s.win_l2w = s.win_hbmr = s.win_hbmw = s.win_active = 0
+    s.win_start = t
+    s.win_end = t + s.win_width
+    s.n_win += 1
+    if s.n_win == windows.shape[0]:
+        _halve(s, windows)
 
 
-@njit(cache=True, nogil=True)
-def _halve(st):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def _halve(s, windows):
     """Windows are full: join pairs and double the width."""
-    sc, win = st.scalars, st.windows
-    half = win.shape[0] // 2
+    half = windows.shape[0] // 2
     for i in range(half):
-        x, y = win[2 * i], win[2 * i + 1]
+        x, y = windows[2 * i], windows[2 * i + 1]
         sx, sy = x[8] - x[7], y[8] - y[7]
         for j in range(5):
-            win[i, j] = x[j] + y[j]
+            windows[i, j] = x[j] + y[j]
         for j in range(5, 7):
-            win[i, j] = (x[j] * sx + y[j] * sy) / max(sx + sy, 1.0)
-        win[i, 7], win[i, 8] = x[7], y[8]
-    sc[N_WIN] = half
-    sc[WIN_WIDTH] *= 2
+            windows[i, j] = (x[j] * sx + y[j] * sy) / max(sx + sy, 1.0)
+        begin, end = x[7], y[8]
+        windows[i, 7], windows[i, 8] = begin, end
+    s.n_win = half
+    s.win_width *= 2
 
 
-@njit(cache=True, nogil=True)
-def warm(m, w, st, chunks):
-    """Put chunks into L2 as an earlier kernel left them, oldest first; both partitions hold whole chunks."""
-    n = st.flags.size // m.n_sides
-    for i in range(chunks.size):
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def warm(m_, w_, s_, nodes, chunks, sizes):
+    """Put chunks of `sizes` bytes into L2 as an earlier kernel left them, oldest first; every partition holds whole ones."""
+    m, w, s = m_[0], w_[0], s_[0]
+    for j in range(chunks.size):
+        part = sizes[j] >> (m.n_sides - 1)
         for side in range(m.n_sides):
-            node = side * n + chunks[i] + 1
-            held = chunk_bytes(w, chunks[i])
-            if st.flags[node - 1] == 0:
-                st.used[side] += held // m.n_sides * m.n_sides
-                st.counters[FILLED] += held // m.n_sides * m.n_sides
-            st.flags[node - 1] |= (HOME | COPY) if m.n_sides == 2 else HOME
-            _front(st, node, st.flags.size + 1 + side)
-            _evict(m, w, st, side, 0)
+            i = side * w.n_chunks + chunks[j] + 1
+            nodes[i].flags = HOME | COPY if m.n_sides == 2 else HOME
+            nodes[i].part = part
+            s.used[side] += part * m.n_sides
+            _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
+            _evict(m, w, s, nodes, side, 0)
 
 
-@njit(cache=True, nogil=True)
-def run(m, w, st, launch_fs):
-    """Replay the kernel from `launch_fs` (the first CTA begins) until the last CTA ends. Returns OK or TOO_LONG."""
-    ag, sc = st.agents, st.scalars
-    limit = np.int64(2) ** (62 - st.bits)
+@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
+    """Replay the kernel until its last CTA ends. Records come as arrays of one. Returns OK or TOO_LONG."""
+    m, w, s = m_[0], w_[0], s_[0]
+    limit = np.int64(1) << (62 - s.bits)
     for a in range(w.n_agents):
-        if not _take_item(w, st, a):
-            break
-        ag[a, PHASE] = START
-        _push(st, a, launch_fs + w.start_cycles * sc[FS_CYCLE])
-    mask = (1 << st.bits) - 1
+        if _take_item(w, s, agents[a]):
+            _push(tree, s.bits, a, w.start_cycles * s.fs_cycle)
+    mask = (1 << s.bits) - 1
     while True:
-        key = st.tree[1]
+        key = tree[1]
         if key == NEVER:
-            _roll(m, w, st, sc[END_FS])
+            _roll(m, s, windows, s.end_fs)
             return OK
-        a = key & mask
-        t = key >> st.bits
+        a, t = key & mask, key >> s.bits
         if t > limit:
             return TOO_LONG
-        if t >= sc[WIN_END]:
-            _roll(m, w, st, t)
-        sc[N_EVENTS] += 1
-        phase = ag[a, PHASE]
-        if phase == DONE:
-            t = _on_done(m, w, st, a, t)
-        elif phase == READY:
-            ag[a, PHASE] = DONE
-            t = _start_mma(w, st, a, t)
-        elif phase == START:
-            ag[a, PHASE] = READY
-            t = _begin(m, w, st, a, t)
+        if t >= s.win_end:
+            _roll(m, s, windows, t)
+        s.n_events += 1
+        ag = agents[a]
+        sm = sms[ag.sm]
+        if ag.phase == DONE:
+            t = _on_done(m, w, s, ag, sm, nodes, lrc, spans, t)
+        elif ag.phase == READY:
+            ag.phase = DONE
+            t = _start_mma(w, s, ag, sm, spans, t)
+        elif ag.phase == START:
+            ag.phase = READY
+            t = _begin(m, w, s, ag, sm, nodes, lrc, spans, t)
         else:
-            t = _on_end(m, w, st, a, t)
-        _push(st, a, t)
+            t = _on_end(w, s, ag, spans, t)
+        _push(tree, s.bits, a, t)

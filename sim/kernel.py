@@ -5,6 +5,9 @@ Pure: the same plan and machine give the same outcome, to the last integer.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -16,75 +19,103 @@ from sim.schedule.plan import Plan
 
 N_WINDOWS = 512
 MAX_SPANS = 400_000
+COUNTERS = e.SCALARS.names[e.SCALARS.names.index("hbm_read") : e.SCALARS.names.index("waits")]
 WAITS = ("mma", "hbm", "l2", "sm_port", "barrier", "issue", "start", "epilogue")
 NODE_LIMIT = 2**31 - 4
+Records = npt.NDArray[np.void]
+Counters = Mapping[str, int]
 
 
-def _state(machine: e.Machine, plan: Plan, trace: bool) -> e.State:
+class State(NamedTuple):
+    """Everything one run needs and changes, in the engine's order of arguments."""
+
+    machine: Records
+    work: Records
+    scalars: Records
+    tree: npt.NDArray[np.int64]
+    agents: Records
+    sms: Records
+    nodes: Records
+    lrc: Records
+    windows: npt.NDArray[np.float64]
+    spans: npt.NDArray[np.int64]
+
+
+def _one(dtype: np.dtype[np.void], values: Mapping[str, int]) -> Records:
+    """An array of one record; fields not named are zero."""
+    record = np.zeros(1, dtype)
+    for name, value in values.items():
+        record[name] = value
+    return record
+
+
+def _nodes(n_chunks: int, n_sides: int) -> Records:
+    """L2 nodes of every chunk in every partition (node 0 unused), then one sentinel a partition, linked to itself."""
+    n = n_chunks * n_sides
+    if n > NODE_LIMIT:
+        raise ConfigError(f"the tile cuts A, B and C into {n_chunks} chunks, at most {NODE_LIMIT // n_sides} allowed: use a larger tile")
+    nodes = np.zeros(n + 1 + n_sides, e.NODE)
+    nodes["prev"][n + 1 :] = nodes["next"][n + 1 :] = np.arange(n + 1, n + 1 + n_sides)
+    return nodes
+
+
+def _agents(machine: e.Machine, plan: Plan) -> Records:
+    n = plan.work.n_agents
+    agents = np.zeros(n, e.AGENT)
+    agents["number"] = np.arange(n)
+    agents["sm"], agents["gpc"] = plan.placement.sm[:n], plan.placement.gpc[:n]
+    agents["side"] = machine.gpc_side[agents["gpc"]]
+    return agents
+
+
+def _state(machine: e.Machine, plan: Plan, trace: bool) -> State:
     """Fresh state: large tables are zero-filled and so take memory only where they are touched."""
-    work = plan.work
-    n_chunks = _n_chunks(work)
-    nodes = n_chunks * machine.n_sides
-    if nodes > NODE_LIMIT:
-        raise ConfigError(f"tile {work.block_m}x{work.block_n}: {n_chunks} chunks, at most {NODE_LIMIT // machine.n_sides}; use a larger tile or --split")
-    bits = max(1, (work.n_agents - 1).bit_length())
-    tree = np.full(2 << bits, e.NEVER, dtype=np.int64)
-    previous, following = np.zeros(nodes + 1 + machine.n_sides, np.int32), np.zeros(nodes + 1 + machine.n_sides, np.int32)
-    for side in range(machine.n_sides):
-        previous[nodes + 1 + side] = following[nodes + 1 + side] = nodes + 1 + side
-    agents = np.zeros((work.n_agents, e.N_AGENT), np.int64)
-    agents[:, e.SM] = plan.placement.sm[: work.n_agents]
-    agents[:, e.GPC] = plan.placement.gpc[: work.n_agents]
-    agents[:, e.SIDE] = machine.gpc_side[agents[:, e.GPC]]
-    scalars = np.zeros(e.N_SCALARS, np.int64)
-    scalars[e.FS_CYCLE] = machine.fixed_fs_per_cycle or fs_per_cycle(machine.idle_mhz)
-    scalars[e.WIN_WIDTH] = scalars[e.WIN_END] = machine.window_fs
-    scalars[e.CHECK_AT] = work.sample_items
-    zeros = lambda n: np.zeros(n, np.int64)  # noqa: E731  one-word helper for eight arrays
-    return e.State(
-        tree=tree, bits=bits, scalars=scalars, counters=zeros(e.N_COUNTERS), agents=agents,
-        ready=zeros(work.n_agents * work.stages), why=np.zeros(work.n_agents * work.stages, np.int8),
-        queue=zeros(work.n_agents * (work.stages + 2)), prev=previous, next=following,
-        flags=np.zeros(nodes, np.uint8), fill=zeros(nodes), lrc=zeros(n_chunks * machine.n_gpc),
-        used=zeros(machine.n_sides), l2_free=zeros(machine.n_sides), gpc_free=zeros(machine.n_gpc),
-        port_free=zeros(machine.n_sm), tensor_free=zeros(machine.n_sm), smem_free=zeros(machine.n_sm),
-        waits=zeros(e.N_WAITS), windows=np.zeros((N_WINDOWS, 9)), spans=np.zeros((MAX_SPANS if trace else 0, 7), np.int64),
-    )  # fmt: skip
+    bits = max(1, (plan.work.n_agents - 1).bit_length())
+    clock = machine.fixed_fs_per_cycle or fs_per_cycle(machine.idle_mhz)
+    n_chunks = plan.work.n_chunks
+    scalars = {"bits": bits, "fs_cycle": clock, "win_width": machine.window_fs, "win_end": machine.window_fs, "check_at": plan.work.sample_items}
+    return State(
+        machine=_one(e.MACHINE, {name: value for name, value in machine._asdict().items() if name != "gpc_side"}),
+        work=_one(e.WORK, plan.work._asdict()),
+        scalars=_one(e.SCALARS, scalars),
+        tree=np.full(2 << bits, e.NEVER, dtype=np.int64),
+        agents=_agents(machine, plan),
+        sms=np.zeros(machine.n_sm, e.SM),
+        nodes=_nodes(n_chunks, machine.n_sides),
+        lrc=np.zeros(n_chunks * machine.n_gpc, e.LRC),
+        windows=np.zeros((N_WINDOWS, 9)),
+        spans=np.zeros((MAX_SPANS if trace else 0, 7), np.int64),
+    )
 
 
-def _n_chunks(work: e.Work) -> int:
-    """Chunks of A, B and C (partial sums of every split)."""
-    tiles_m, tiles_n = work.grid_m * work.cluster_m, work.grid_n * work.cluster_n
-    return work.batch * ((tiles_m + tiles_n) * work.n_k + work.splits * tiles_m * tiles_n)
-
-
-def warm_chunks(machine: e.Machine, work: e.Work) -> npt.NDArray[np.int64]:
-    """Chunks of A and B in the order a previous run left them: no more than L2 can hold, latest last."""
-    n_a = work.batch * work.grid_m * work.cluster_m * work.n_k
-    n_b = work.batch * work.grid_n * work.cluster_n * work.n_k
-    held = max(1, min(work.a_dram_bytes * work.block_m, work.b_dram_bytes * work.block_n) >> 8)
-    keep = 2 * machine.l2_side_bytes * machine.n_sides // held + 1
-    return np.arange(max(0, n_a + n_b - keep), n_a + n_b, dtype=np.int64)
+def warm_chunks(machine: e.Machine, work: e.Work) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Chunks of A and B and their bytes, in the order an earlier kernel left them: what L2 can hold, latest last."""
+    sizes = work.block_m * work.a_dram_bytes >> 8, work.block_n * work.b_dram_bytes >> 8
+    keep = 2 * machine.l2_side_bytes * machine.n_sides // max(1, min(sizes)) + 1
+    chunks = np.arange(max(0, work.first_c - keep), work.first_c, dtype=np.int64)
+    return chunks, np.where(chunks < work.first_b, *sizes)
 
 
 def run_kernel(machine: e.Machine, plan: Plan, *, warm: bool = False, floor_s: float = 0.0, trace: bool = False, name: str = "") -> KernelResult:
     """Replay one kernel. `floor_s` is the part of a kernel's time outside its CTAs (measured on an empty kernel)."""
     state = _state(machine, plan, trace)
     if warm:
-        e.warm(machine, plan.work, state, warm_chunks(machine, plan.work))
-        state.counters[:] = 0
-    if e.run(machine, plan.work, state, np.int64(0)) == e.TOO_LONG:
-        raise ConfigError(f"kernel longer than {2 ** (62 - state.bits) / 1e15:.2g} s of GPU time: drop --full, or use a larger tile")
+        e.warm(state.machine, state.work, state.scalars, state.nodes, *warm_chunks(machine, plan.work))
+        for name in ("hbm_read", "hbm_write", "back", "clean_out", "l2_fs", "hbm_fs", "hbm_free", "win_hbmw"):
+            state.scalars[name] = 0
+        state.scalars["filled"] = int(state.scalars["used"].sum())
+    if e.run(*state) == e.TOO_LONG:
+        raise ConfigError(f"kernel longer than {2 ** (62 - int(state.scalars['bits'][0])) / 1e15:.2g} s of GPU time: drop --full, or use a larger tile")
     return _outcome(machine, plan, state, floor_s, name)
 
 
 def _outcome(machine: e.Machine, plan: Plan, state: e.State, floor_s: float, name: str) -> KernelResult:
-    s, work = state.scalars, plan.work
-    inside_fs = int(s[e.END_FS])
-    total_fs = inside_fs + int(s[e.SKIPPED_FS])
-    scale = work.n_items / (work.n_items - int(s[e.SKIPPED_ITEMS]))
-    counters = np.rint(state.counters * scale).astype(np.int64)
-    mhz = s[e.CYCLES_X1K] / 1024 / inside_fs * 1e9
+    s, work = state.scalars[0], plan.work
+    inside_fs = int(s["end_fs"])
+    total_fs = inside_fs + int(s["skipped_fs"])
+    scale = work.n_items / (work.n_items - int(s["skipped_items"]))
+    counters = {name: round(int(s[name]) * scale) for name in COUNTERS}
+    mhz = s["cycles_x1k"] / 1024 / inside_fs * 1e9
     time_s = total_fs / 1e15 + floor_s
     return KernelResult(
         name=name or plan.config.family,
@@ -100,50 +131,50 @@ def _outcome(machine: e.Machine, plan: Plan, state: e.State, floor_s: float, nam
         waits=_waits(plan, state, inside_fs),
         occupancy=plan.occupancy.describe(),
         waves=work.n_items / (plan.n_slots if not work.persistent else work.n_agents),
-        sampled=bool(s[e.SKIPPED_ITEMS]),
-        n_events=int(s[e.N_EVENTS]),
+        sampled=bool(s["skipped_items"]),
+        n_events=int(s["n_events"]),
         windows=_windows(state),
         spans=_spans(state),
-        spans_dropped=int(s[e.SPANS_LOST]),
+        spans_dropped=int(s["spans_lost"]),
     )
 
 
-def _bytes(work: e.Work, c: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
+def _bytes(work: e.Work, c: Counters) -> dict[str, dict[str, int]]:
     """Bytes moved at each level, towards the tensor cores (read) and away from them (write)."""
     pairs = {
-        "hbm": (c[e.HBM_READ], c[e.HBM_WRITE]),
-        "l2": (c[e.L2_READ], c[e.L2_WRITE]),
-        "l2_fabric": (c[e.FABRIC], 0),
-        "sm": (c[e.SM_READ], c[e.SM_WRITE]),
-        "smem": (c[e.N_MMA] * work.smem_bytes_per_mma, c[e.SM_READ]),
+        "hbm": (c["hbm_read"], c["hbm_write"]),
+        "l2": (c["l2_read"], c["l2_write"]),
+        "l2_fabric": (c["fabric"], 0),
+        "sm": (c["sm_read"], c["sm_write"]),
+        "smem": (c["n_mma"] * work.smem_bytes_per_mma, c["sm_read"]),
     }
     return {level: {"read": int(read), "write": int(write)} for level, (read, write) in pairs.items()}
 
 
-def _requests(c: npt.NDArray[np.int64]) -> dict[str, dict[str, int]]:
+def _requests(c: Counters) -> dict[str, dict[str, int]]:
     return {
-        "l2": {"read": int(c[e.N_ACCESS] - c[e.N_COALESCED]), "write": int(c[e.N_STORES])},
-        "sm": {"read": int(c[e.N_LOADS]), "write": int(c[e.N_STORES])},
+        "l2": {"read": int(c["n_access"] - c["n_coalesced"]), "write": int(c["n_stores"])},
+        "sm": {"read": int(c["n_loads"]), "write": int(c["n_stores"])},
     }
 
 
-def _lookups(state: e.State, c: npt.NDArray[np.int64]) -> dict[str, int]:
+def _lookups(state: e.State, c: Counters) -> dict[str, int]:
     names = {
-        "accesses": c[e.N_ACCESS] - c[e.N_COALESCED], "hits": c[e.N_HIT], "merged": c[e.N_MERGED], "misses": c[e.N_MISS], "coalesced": c[e.N_COALESCED],
-        "coalesced_bytes": c[e.COALESCED], "filled": c[e.FILLED], "written": c[e.WRITTEN], "clean_evicted": c[e.CLEAN_OUT], "written_back": c[e.BACK],
-        "overwritten": c[e.OVERWRITTEN], "resident": state.used.sum(),
+        "accesses": c["n_access"] - c["n_coalesced"], "hits": c["n_hit"], "merged": c["n_merged"], "misses": c["n_miss"], "coalesced": c["n_coalesced"],
+        "coalesced_bytes": c["coalesced"], "filled": c["filled"], "written": c["written"], "clean_evicted": c["clean_out"], "written_back": c["back"],
+        "overwritten": c["overwritten"], "resident": state.scalars["used"].sum(),
     }  # fmt: skip
     return {name: int(value) for name, value in names.items()}
 
 
-def _utilisation(machine: e.Machine, work: e.Work, c: npt.NDArray[np.int64], total_fs: int) -> dict[str, float]:
+def _utilisation(machine: e.Machine, work: e.Work, c: Counters, total_fs: int) -> dict[str, float]:
     """Busy fraction of each resource over the kernel's time inside its CTAs."""
     busy = {
-        "tensor": c[e.TENSOR_FS] / machine.n_sm,
-        "smem": c[e.SMEM_FS] / machine.n_sm,
-        "sm_port": c[e.PORT_FS] / machine.n_sm,
-        "l2": c[e.L2_FS] / machine.n_sides,
-        "hbm": c[e.HBM_FS],
+        "tensor": c["tensor_fs"] / machine.n_sm,
+        "smem": c["smem_fs"] / machine.n_sm,
+        "sm_port": c["port_fs"] / machine.n_sm,
+        "l2": c["l2_fs"] / machine.n_sides,
+        "hbm": c["hbm_fs"],
     }
     return {name: float(value / total_fs) for name, value in busy.items()}
 
@@ -152,21 +183,21 @@ def _waits(plan: Plan, state: e.State, inside_fs: int) -> dict[str, float]:
     """Fractions of all agent-slot time, by what the slot was waiting for; the rest is idle."""
     slots = min(plan.n_slots, len(plan.placement.sm))
     total = slots * inside_fs
-    waits = {name: float(state.waits[i] / total) for i, name in enumerate(WAITS)}
+    waits = {name: float(state.scalars["waits"][0][i] / total) for i, name in enumerate(WAITS)}
     waits["idle"] = max(0.0, 1.0 - sum(waits.values()))
     return waits
 
 
 def _windows(state: e.State) -> Windows:
-    n = int(state.scalars[e.N_WIN])
+    n = int(state.scalars["n_win"][0])
     rows = state.windows[:n]
     values = np.zeros((n, len(WINDOW_FIELDS)))
     values[:, :7] = rows[:, :7]
-    return Windows(int(state.scalars[e.WIN_WIDTH]), values)
+    return Windows(int(state.scalars["win_width"][0]), values)
 
 
 def _spans(state: e.State) -> npt.NDArray[np.void] | None:
-    n = int(state.scalars[e.N_SPANS])
+    n = int(state.scalars["n_spans"][0])
     if not state.spans.shape[0]:
         return None
     spans = np.zeros(n, SPAN_DTYPE)

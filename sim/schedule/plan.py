@@ -94,17 +94,19 @@ def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collecti
     out_bytes = gemm.accumulator_bytes if config.split_k > 1 else gemm.c_element_bytes
     tile_bytes = config.block_m * config.block_n * out_bytes
     off = "barriers" in without
+    epilogue = tile_bytes / gpu.kernel.epilogue_bytes_per_clk
     if is_persistent(config):
         p = gpu.persistent
         return {
             "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
-            "barrier_cycles": 0 if off else round(p.iteration_cycles),
+            "barrier_cycles": 0,
             "drain_cycles": 0,
             "issue_cycles": 0,
             "latency_cycles": round(p.load_cycles),
-            "epilogue_cycles": round(p.epilogue_cycles + tile_bytes / p.epilogue_bytes_per_clk),
-            "floor_x16": round(16 * p.iteration_floor_cycles),
+            "epilogue_cycles": round(p.epilogue_cycles + epilogue),
+            "floor_x16": 0 if off else round(16 * p.iteration_cycles),
+            "coalesce_bytes": round(1024 * gpu.coalescing.tma_kib),
         }
     f = gpu.multistage
     load_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
@@ -115,8 +117,9 @@ def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collecti
         "drain_cycles": 0 if off else round(f.drain_cycles),
         "issue_cycles": round(load_bytes / f.issue_bytes_per_clk),
         "latency_cycles": round(f.load_cycles),
-        "epilogue_cycles": round(f.epilogue_cycles + tile_bytes / f.epilogue_bytes_per_clk),
+        "epilogue_cycles": round(f.epilogue_cycles + epilogue),
         "floor_x16": 0,
+        "coalesce_bytes": round(1024 * gpu.coalescing.cp_async_kib),
     }
 
 
@@ -149,18 +152,25 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     return values
 
 
+def _chunks(gemm: Gemm, tiles_m: int, tiles_n: int, n_k: int, splits: int) -> dict[str, int]:
+    """How chunks of A, B and C (partial sums of every split) are numbered."""
+    first_b = gemm.batch * tiles_m * n_k
+    first_c = first_b + gemm.batch * tiles_n * n_k
+    return {"first_b": first_b, "first_c": first_c, "n_chunks": first_c + gemm.batch * splits * tiles_m * tiles_n}
+
+
 def _mma(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
     """Cycles of one iteration at the tensor cores and in shared memory; FLOPs it executes."""
     shape = _wgmma if config.mma == "wgmma" else _mma_sync
     cycles, smem_bytes, flops = shape(gemm, config, tensor_rate(gemm, config, gpu))
     chunk = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
     row_bytes = config.block_k * gemm.a_element_bytes
-    conflict = gpu.multistage.narrow_row_conflict if not is_persistent(config) and row_bytes < gpu.smem.banks * 4 else 1.0
+    conflict = gpu.multistage.narrow_row_weight if not is_persistent(config) and row_bytes < gpu.smem.banks * 4 else 1.0
     on = 0 if "smem_bandwidth" in without else 16
     values = {
         "mma_x16": max(1, round(16 * cycles)),
         "mma_smem_x16": round(on * smem_bytes / gpu.smem.bytes_per_clk),
-        "fill_smem_x16": round(on * chunk * conflict / gpu.smem.bytes_per_clk),
+        "fill_smem_x16": 0 if is_persistent(config) else round(on * chunk * conflict / gpu.smem.bytes_per_clk),
         "epi_smem_x16": round(on * 2 * config.block_m * config.block_n * gemm.c_element_bytes / gpu.smem.bytes_per_clk),
         "smem_bytes_per_mma": round(smem_bytes),
     }
@@ -208,6 +218,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, t
         splits=splits,
         n_k=n_k,
         k_per_split=k_per_split,
+        **_chunks(gemm, grid_m * config.cluster_m, grid_n * config.cluster_n, n_k, splits),
         rows_a=gemm.m,
         rows_b=gemm.n,
         batch=gemm.batch,
