@@ -90,14 +90,42 @@ def actions(runner: Runner) -> dict[str, Callable[[Block], Any]]:
     }
 
 
+def run_blocks(page: Path, folder: Path) -> None:
+    action_of = actions(Runner(page, folder))
+    for block in blocks(page):
+        assert block.info in action_of, f"{page.name}, line {block.line}: say what becomes of the block {block.info!r}"
+        action_of[block.info](block)
+
+
 @each_page
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hwmodels").symlink_to(ROOT / "hwmodels")  # so that paths read as from a checkout
     monkeypatch.chdir(tmp_path)
-    action_of = actions(Runner(page, tmp_path))
-    for block in blocks(page):
-        assert block.info in action_of, f"{page.name}, line {block.line}: say what becomes of the block {block.info!r}"
-        action_of[block.info](block)
+    run_blocks(page, tmp_path)
+
+
+@each_page
+def test_every_fence_was_seen(page: Path) -> None:
+    """An indented or unclosed fence would be passed over."""
+    n_fences = len(re.findall(r"^\s*(?:```|~~~)", page.read_text(encoding="utf-8"), re.MULTILINE))
+    assert n_fences == 2 * len(blocks(page))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "```bash\nfalse | true\n```\n",
+        "```python\n1 / 0\n```\n",
+        "```toml\na = \n```\n",
+        "```\nanything\n```\n",
+        "```python\nprint(1)\n```\n\n```text output\n2\n```\n",
+    ],
+)
+def test_what_is_wrong_in_a_block_is_noticed(text: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text, encoding="utf-8")
+    with pytest.raises((AssertionError, ValueError, ZeroDivisionError)):
+        run_blocks(page, tmp_path)
 
 
 def test_the_readme_sets_up_in_two_blocks() -> None:
