@@ -201,6 +201,7 @@ class Persistent(Section):
     load_cycles: float = constant(0, 100_000, "latency of a TMA copy beyond that of a plain load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
     iteration_cycles: float = constant(0, 100_000, "least time between two stages' MMAs")
+    memset_us: float = constant(0, 1000, "clearing the tile counter before a kernel of more than two tiles a CTA")
 
 
 class SplitK(Section):

@@ -97,7 +97,7 @@ def l2_state(inputs: Inputs, gpu: Gpu) -> str:
     if inputs.kind != "tile_sweep":
         return inputs.l2
     gemm = gemm_of(inputs)
-    capacity_bytes = gpu.l2.capacity_mib * 2**20 * gpu.l2.effective_fraction
+    capacity_bytes = gpu.l2.capacity_mib * 2**20 / gpu.l2.partitions
     return "warm" if SWEEP_PAIRS * (gemm.a_bytes + gemm.b_bytes) <= capacity_bytes else "cold"
 
 

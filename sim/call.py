@@ -1,0 +1,97 @@
+"""One library call: the kernels that a GEMM launches, each with its time (main, split-K reduction, memset)."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+
+from hwmodels.spec import Gpu
+from sim.kernel import run_kernel
+from sim.machine import build_machine
+from sim.result import WINDOW_FIELDS, KernelResult, Windows
+from sim.schedule.config import KernelConfig
+from sim.schedule.names import short_name
+from sim.schedule.plan import Plan, build_plan, is_persistent
+from workloads.gemm import Gemm
+
+TRACED_SMS = 4
+TILES_BEFORE_MEMSET = 2
+"""cuBLAS clears a tile counter before a persistent kernel of more tiles a slot (201 of 201 rows of the H200's gemm.csv)."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to simulate, whatever is simulated."""
+
+    clock_mhz: float | None = None
+    full: bool = False
+    trace: bool = False
+    without: frozenset[str] = frozenset()
+
+    def untraced(self) -> Options:
+        """The same without spans."""
+        return dataclasses.replace(self, trace=False)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A GEMM as launched: its plan, its kernels in launch order, their total time."""
+
+    gemm: Gemm
+    plan: Plan
+    kernels: tuple[KernelResult, ...]
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of all kernels, without gaps."""
+        return sum(kernel.time_s for kernel in self.kernels)
+
+
+def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_taken_gb_per_s: float = 0.0) -> Call:
+    """Simulate every kernel of one call. `hbm_taken_gb_per_s` is HBM bandwidth that copies in flight take away."""
+    if hbm_taken_gb_per_s:
+        gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
+    machine = build_machine(gpu, options.clock_mhz, options.without)
+    plan = build_plan(gemm, config, gpu, options.full, TRACED_SMS if options.trace else 0, options.without)
+    floor_s = gpu.kernel.floor_us * 1e-6
+    main = run_kernel(machine, plan, warm=gemm.l2 == "warm", floor_s=floor_s, trace=options.trace, name=config.name or short_name(config))
+    kernels = [dataclasses.replace(main, config=_describe(plan))]
+    if plan.work.splits > 1:
+        kernels.append(_reduction(gemm, plan, gpu, main.sm_mhz))
+    elif is_persistent(config) and plan.work.n_items > TILES_BEFORE_MEMSET * plan.work.n_agents and gpu.persistent.memset_us:
+        kernels.insert(0, _small_kernel("memset", gpu.persistent.memset_us * 1e-6, main.sm_mhz, 0, 0))
+    return Call(gemm, plan, tuple(kernels))
+
+
+def _slower_hbm(gpu: Gpu, taken_gb_per_s: float) -> Gpu:
+    left = max(0.05 * gpu.hbm.bandwidth_gb_per_s, gpu.hbm.bandwidth_gb_per_s - taken_gb_per_s)
+    return gpu.model_copy(update={"hbm": gpu.hbm.model_copy(update={"bandwidth_gb_per_s": left})})
+
+
+def _describe(plan: Plan) -> dict[str, object]:
+    """The configuration as resolved, registers and shared memory included."""
+    resolved = dataclasses.asdict(plan.config)
+    resolved["registers_per_thread"] = plan.occupancy.registers_per_thread
+    resolved["smem_bytes"] = plan.occupancy.smem_bytes_per_cta
+    resolved["n_ctas"] = plan.work.n_agents * plan.work.cluster_size if plan.work.persistent else plan.work.n_items * plan.work.cluster_size
+    return resolved
+
+
+def _reduction(gemm: Gemm, plan: Plan, gpu: Gpu, mhz: float) -> KernelResult:
+    """The kernel that adds split-K's partial sums: its input lies in L2 where it fits."""
+    partial = plan.work.splits * gemm.batch * gemm.m * gemm.n * gemm.accumulator_bytes
+    rate = gpu.split_k.reduce_gb_per_s * 1e9
+    time_s = gpu.split_k.reduce_floor_us * 1e-6 + (partial + gemm.c_bytes) / rate
+    return _small_kernel("split-K reduction", time_s, mhz, partial, gemm.c_bytes)
+
+
+def _small_kernel(name: str, time_s: float, mhz: float, read: int, write: int) -> KernelResult:
+    """A kernel taken as whole: a measured fixed time and a rate, no replay."""
+    return KernelResult(
+        name=name, time_s=time_s, sm_cycles=time_s * mhz * 1e6, sm_mhz=mhz, config={"family": name}, flops_executed=0,
+        bytes={"hbm": {"read": 0, "write": 0}, "l2": {"read": read, "write": write}, "sm": {"read": read, "write": write}},
+        requests={}, lookups={}, utilisation={}, waits={}, occupancy={}, waves=1.0, sampled=False, n_events=0,
+        windows=Windows(1, np.zeros((0, len(WINDOW_FIELDS)))),
+    )  # fmt: skip

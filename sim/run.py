@@ -1,0 +1,62 @@
+"""Start here: one operation on one GPU, from host memory to the tensor cores and back.
+
+    workload + GPU -> configurations -> plans -> engine -> host program -> Result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from hwmodels.errors import ConfigError
+from hwmodels.spec import Gpu
+from sim.call import Call, Options, run_call
+from sim.launch import play_call
+from sim.machine import MECHANISMS
+from sim.report import build_result
+from sim.result import Result
+from sim.schedule.choose import candidates
+from sim.schedule.config import KernelConfig
+from workloads.gemm import Gemm
+
+
+def simulate(
+    workload: Gemm,
+    gpu: Gpu,
+    *,
+    config: KernelConfig | None = None,
+    family: str | None = None,
+    tile: str = "bound",
+    clock_mhz: float | None = None,
+    full: bool = False,
+    trace: bool = False,
+    launch: str = "stream",
+    stream_weights: bool = False,
+    advise: bool = False,
+    without: Collection[str] = (),
+) -> Result:
+    """Simulate `workload` on `gpu` and say where time and bytes went.
+
+    `config` fixes the kernel; else the menu of `family` (None: what a library would use) is ranked by a closed-form
+    bound and the best eight are simulated (`tile="bound"`), or all of it is (`tile="auto"`); the fastest is the answer.
+    `clock_mhz` holds the SM clock; `full` forbids skipping repeated waves; `trace` records spans of some SMs; `launch`
+    is "stream" or "graph"; `stream_weights` cuts B into pieces that are copied while others compute; `advise` also
+    simulates what would help most; `without` names mechanisms to switch off (`sim.machine.MECHANISMS`).
+
+    Raises ConfigError for anything that does not fit, naming the parameter, the value and the allowed range.
+    """
+    options = Options(clock_mhz, full, trace, frozenset(without))
+    _check(options, gpu)
+    configs = (config,) if config else candidates(workload, gpu, family, tile)
+    best: Call = min((run_call(workload, c, gpu, options.untraced()) for c in configs), key=lambda call: call.time_s)
+    if trace:
+        best = run_call(workload, best.plan.config, gpu, options)
+    host = play_call(best, gpu, options, launch, stream_weights)
+    return build_result(best, host, gpu, options, family, tile, advise)
+
+
+def _check(options: Options, gpu: Gpu) -> None:
+    if options.clock_mhz is not None and not 100 <= options.clock_mhz <= 10_000:
+        raise ConfigError(f"clock = {options.clock_mhz:g} MHz: must be from 100 to 10000")
+    for name in options.without:
+        if name not in MECHANISMS:
+            raise ConfigError(f"without = {name!r}: must be one of {', '.join(MECHANISMS)}")
