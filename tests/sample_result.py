@@ -34,7 +34,7 @@ _VALUES: dict[str, tuple[Any, str, str]] = {
     "cuda_core.fp32_flops_per_clk_per_sm": (256, "FLOP/clk/SM", "datasheet"),
     "l2.capacity_mib": (60, "MiB", "datasheet"),
     "l2.partitions": (2, "partitions", "microbenchmark"),
-    "l2.bytes_per_clk": (6600, "B/clk", "microbenchmark"),
+    "l2.bytes_per_clk": (5375, "B/clk", "microbenchmark"),
     "l2.latency_cycles": (287, "cycles", "microbenchmark"),
     "l2.sm_port_bytes_per_clk": (64, "B/clk", "derived"),
     "hbm.capacity_gb": (141, "GB", "datasheet"),

@@ -21,12 +21,12 @@ from matplotlib.text import Text
 
 from hwmodels.errors import ConfigError
 from sim.result import Result
-from tests.sample_result import reduction_kernel, sample_kernel, sample_result, sample_spans
+from tests.sample_result import N_SMS, reduction_kernel, sample_kernel, sample_result, sample_spans
 from viz import levels, palette, words
 from viz.journey import journey
 from viz.roofline import intensity, roofline
 from viz.sheet import figure, save_figure
-from viz.timeline import coverage, first_tile, steps, timeline, wave_starts_us, window_shares
+from viz.timeline import MAX_STEPS, _coarser, coverage, first_tile, steps, timeline, wave_starts_us, window_shares
 
 
 def gemv_result() -> Result:
@@ -133,6 +133,7 @@ def test_journey_names_bytes_rates_hits_and_limiter() -> None:
     assert "limiter · 90 % hits" in joined
     assert "2.15 × compulsory" in joined
     assert "square root of bytes" in joined
+    assert texts.count("33.6 MB") == 4  # PCIe both ways, C from registers and from the SMs
 
 
 def test_journey_without_copies_says_so() -> None:
@@ -204,6 +205,52 @@ def test_window_shares_average_to_the_bytes_of_the_run() -> None:
     width_s[-1] = result.time_s - width_s[:-1].sum()
     hbm_bytes = (window_shares(result, result.main)["hbm"] * width_s).sum() * 4.8e12
     assert hbm_bytes == pytest.approx(188e6 + 28e6, rel=1e-9)
+
+
+def test_coarser_steps_keep_the_area_and_are_few() -> None:
+    rng = np.random.default_rng(3)
+    edges = np.concatenate(([0.0], np.cumsum(rng.uniform(0.5, 1.5, 733))))
+    share = rng.uniform(0, 1.4, 733)
+    wide, shares = _coarser(edges, {"hbm": share})
+    assert len(wide) - 1 <= MAX_STEPS
+    assert wide[-1] == edges[-1]
+    assert (shares["hbm"] * np.diff(wide)).sum() == pytest.approx((share * np.diff(edges)).sum())
+
+
+def test_slots_numbered_over_the_whole_gpu_get_their_own_lanes() -> None:
+    spans = sample_spans().copy()
+    spans["slot"] = spans["slot"] * N_SMS + spans["sm"]
+    kernel = replace(sample_kernel(), spans=spans)
+    axes = Figure().subplots(3, 1)
+    timeline(sample_result(kernels=(kernel,)), axes)
+    labels = [label.get_text() for label in axes[0].get_yticklabels()]
+    assert len(labels) == 4
+    assert labels[0] == "SM 0"
+    assert labels[-1] == f"SM {N_SMS - 1}"
+
+
+def test_roofline_marks_are_not_under_the_key() -> None:
+    for make in RESULTS.values():
+        sheet = Figure(figsize=(4, 3), layout="constrained")
+        ax = sheet.subplots()
+        roofline(make(), ax)
+        sheet.draw_without_rendering()
+        key = ax.get_legend()
+        assert key is not None
+        box = key.get_window_extent()
+        for line in ax.lines:
+            if line.get_marker() in ("o", "s", "D"):
+                assert not box.contains(*ax.transData.transform(np.asarray(line.get_xydata()))[0])
+
+
+def test_mma_sync_kernels_show_their_lower_roof() -> None:
+    config = {**sample_kernel().config, "mma": "mma_sync"}
+    ax = Figure().subplots()
+    roofline(sample_result(kernels=(replace(sample_kernel(), config=config),)), ax)
+    heights = [np.asarray(line.get_ydata(), dtype=float) for line in ax.lines]
+    level = [float(y[0]) for y in heights if len(y) == 2 and y[0] == y[1]]
+    peak = 4096 * 132 * 1612e6 / 1e12
+    assert level == pytest.approx([peak, 0.65 * peak])
 
 
 def test_untraced_timeline_shows_active_ctas_and_steps_refuses() -> None:

@@ -118,7 +118,9 @@ def _asked(result: Result, tile: Walk | None) -> Step:
     work, config = result.workload, result.main.config
     rows, columns = -(-work["m"] // config["block_m"]), -(-work["n"] // config["block_n"])
     split = config.get("split_k", 1)
-    n_tiles = f"{rows:,} × {columns:,} = {rows * columns:,} tiles of {config['block_m']} × {config['block_n']}"
+    n_tiles = (
+        f"{rows:,} × {columns:,} = {words.plural(rows * columns, 'tile')} of {config['block_m']} × {config['block_n']}"
+    )
     extras = f", for each of {work['batch']} batches" if work["batch"] > 1 else ""
     extras += f", and the sum over k into {split} slices" if split > 1 else ""
     followed = f" We follow tile {tile.tile}." if tile is not None else " Run it traced to follow one with its times."
@@ -215,19 +217,21 @@ def _judged(load_s: float, hit_s: float, hbm_s: float) -> str:
         return "By its latency it was a hit that queued: L2 or the SM's port was busy with other CTAs."
     return (
         "By its latency it was a miss: L2 had to ask HBM, and a slice is complete only with the slowest of its lines, "
-        "behind those of all the CTAs that start at the same moment."
+        "which queue behind those of every CTA that starts at the same moment."
     )
 
 
 def _first_mma(result: Result, tile: Walk) -> Step:
     config = result.main.config
     flops = 2 * config["block_m"] * config["block_n"] * config["block_k"]
-    took_s, rate = float(tile.durations_s("mma")[0]), levels.flops_per_clk(result) * levels.clock_hz(result)
+    took_s, begin_fs = float(tile.durations_s("mma")[0]), int(tile.of("mma")["start_fs"][0])
+    rate = levels.flops_per_clk(result) * levels.instruction_fraction(result) * levels.clock_hz_at(result, begin_fs)
     unit = "the CUDA cores multiply" if config.get("mma") == "fma" else "the tensor cores multiply"
     text = f"With slice 0 there, {unit} it: {_flop_text(flops)} in {words.time_text(took_s)}. "
     if rate:
-        text += f"At the SM's full rate it would be {words.time_text(flops / rate)}"
-        shared = result.main.occupancy["ctas_per_sm"] > 1
+        best = "mma.sync's best rate" if levels.instruction_fraction(result) < 1.0 else "the SM's full rate"
+        text += f"At {best} it would be {words.time_text(flops / rate)}"
+        shared = result.main.waves * result.main.occupancy["ctas_per_sm"] > 1 < result.main.occupancy["ctas_per_sm"]
         others = "the SM's other CTAs use the same units, and " if shared else ""
         slow = took_s > 1.05 * flops / rate
         text += f"; {others}the pipeline has to drain before the result counts." if slow else "."

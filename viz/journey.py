@@ -7,7 +7,7 @@ of the chart), a gauge shows bandwidth used against peak, and vermillion marks t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sim.result import Result
@@ -20,7 +20,6 @@ BOX_HEIGHT, LINK_HEIGHT, TOP = 0.094, 0.098, 0.925
 LINK_NAME_X, READ_X, WRITE_X, WRITE_END = 0.03, 0.18, 0.585, 0.97
 """Columns of a link row: its name, the way towards the tensor cores, the way back."""
 WIDEST_ARROW = 0.10
-LINKS = ("pcie", "hbm", "sm", "smem")
 
 
 @dataclass(frozen=True)
@@ -72,7 +71,11 @@ def _caption(result: Result, ax: Axes, size: float) -> None:
 
 
 def _link_levels(result: Result) -> tuple[levels.Level, ...]:
-    return (levels.pcie_level(result), *(levels.kernel_level(result, key) for key in LINKS[1:]))
+    """PCIe, HBM bus, SM ports, and between shared memory and registers: operands in, and C out again (no peak known,
+    as it leaves for L2 by way of the SM port)."""
+    hbm, sm, smem = (levels.kernel_level(result, key) for key in ("hbm", "sm", "smem"))
+    results_out = levels.Flow(sm.write.n_bytes, result.time_s, None)
+    return levels.pcie_level(result), hbm, sm, replace(smem, write=results_out)
 
 
 def _boxes(result: Result) -> tuple[Box, ...]:
@@ -121,7 +124,7 @@ def _sm_box(result: Result) -> Box:
     ring_kib = config["stages"] * levels.slice_bytes(result) / 1024
     ring = f"ring of {words.plural(config['stages'], 'stage')}, {ring_kib:.0f} KiB a CTA"
     kib = levels.gpu_value(result, "smem.kib_per_sm", 0)
-    detail = f"{kib:g} KiB each; {ring}"
+    detail = f"{kib:g} KiB each; {ring}{_busy(levels.kernel_level(result, 'smem'))}"
     name = f"Shared memory of {levels.n_sms(result)} SMs"
     figure = f"{words.plural(occupancy['ctas_per_sm'], 'CTA')} an SM"
     return Box("sms", name, figure, detail, palette.LEVELS["smem"])
@@ -211,7 +214,8 @@ def _draw_flow(ax: Axes, span: tuple[float, float], middle: float, flow: levels.
     share = flow.share
     palette.fitted(ax, left, high, words.bytes_text(flow.n_bytes), 0.6 * (right - left), size, weight="bold")
     if share is None or flow.peak_bytes_per_s is None:
-        palette.fitted(ax, left, low, words.rate_text(flow.bytes_per_s), right - left, 0.85 * size)
+        rate = words.rate_text(flow.bytes_per_s)
+        palette.fitted(ax, left, low, rate, right - left, 0.85 * size, color=palette.MUTED)
         return
     percent = words.percent_text(share)
     palette.fitted(ax, right, high, percent, 0.38 * (right - left), size, weight="bold", ha="right")

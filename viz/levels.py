@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from sim.result import HostSpan, Result
+from sim.result import WINDOW_FIELDS, HostSpan, Result
 from workloads.dtypes import BYTES
 
 KERNEL_LEVELS = ("hbm", "l2", "sm", "smem")
@@ -120,20 +120,29 @@ def clock_hz(result: Result) -> float:
     return result.main.sm_mhz * 1e6
 
 
+def clock_hz_at(result: Result, time_fs: int) -> float:
+    """SM clock of the main kernel at a moment, from its windows; the mean where they do not reach."""
+    windows = result.main.windows
+    i = time_fs // windows.width_fs if windows.width_fs else 0
+    if i >= len(windows.values):
+        return clock_hz(result)
+    return float(windows.values[i, WINDOW_FIELDS.index("clock_mhz")]) * 1e6
+
+
 def peak_bytes_per_s(result: Result, key: str) -> float | None:
     """Peak of "hbm", "l2", "sm" or "smem"; None where the GPU does not give it.
 
-    HBM: the pins'. L2: its measured rate where the GPU holds one, which does not follow the SM clock; else, as for
-    the SMs, bytes per clock times the run's clock.
+    HBM: the pins'. L2: its rate at the boost clock, as L2 keeps its clock when that of the SMs falls. SMs: bytes per
+    clock times the run's clock.
     """
-    if key in ("hbm", "l2") and (fixed := gpu_value(result, f"{key}.bandwidth_gb_per_s")):
-        return float(fixed) * 1e9
-    name, units = {
-        "l2": ("l2.bytes_per_clk", 1),
-        "sm": ("l2.sm_port_bytes_per_clk", n_sms(result)),
-        "smem": ("smem.bytes_per_clk", n_sms(result)),
-    }.get(key, ("", 0))
-    return float(gpu_value(result, name, 0.0)) * units * clock_hz(result) or None
+    if key == "hbm":
+        return float(gpu_value(result, "hbm.bandwidth_gb_per_s", 0.0)) * 1e9 or None
+    if key == "l2":
+        return (
+            float(gpu_value(result, "l2.bytes_per_clk", 0.0)) * gpu_value(result, "clock.boost_mhz", 0.0) * 1e6 or None
+        )
+    name = {"sm": "l2.sm_port_bytes_per_clk", "smem": "smem.bytes_per_clk"}[key]
+    return float(gpu_value(result, name, 0.0)) * n_sms(result) * clock_hz(result) or None
 
 
 def n_sms(result: Result) -> int:
@@ -149,6 +158,15 @@ def flops_per_clk(result: Result) -> float:
         return float(gpu_value(result, f"cuda_core.{short}_flops_per_clk_per_sm", 0.0))
     key = f"tensor.{short}_flops_per_clk_per_sm"
     return float(gpu_value(result, key, 0.0)) or float(gpu_value(result, f"cuda_core.{key[7:]}", 0.0))
+
+
+def instruction_fraction(result: Result) -> float:
+    """Share of the tensor cores' rate that the kernel's instruction reaches at best: mma.sync on Hopper stays below."""
+    return (
+        float(gpu_value(result, "tensor.mma_sync_fraction", 1.0))
+        if result.main.config.get("mma") == "mma_sync"
+        else 1.0
+    )
 
 
 def peak_flops_per_s(result: Result) -> float:

@@ -92,6 +92,10 @@ def _draw_compute_roof(result: Result, ax: Axes, size: float) -> Any:
     if not peak:
         return Line2D([], [], label=f"{unit}: peak not known", **look)
     ax.axhline(peak / 1e12, **look)
+    reach = levels.instruction_fraction(result)
+    if reach < 1.0:
+        ax.axhline(reach * peak / 1e12, **{**look, "linewidth": 0.1 * size}, linestyle=(0, (4, 2)))
+        unit = f"{unit} (mma.sync, dashed: at most {words.percent_text(reach)})"
     share = words.percent_text(reached / peak)
     text = f"{unit} at {result.main.sm_mhz:,.0f} MHz: {words.flops_text(peak)}, {share} reached"
     return Line2D([], [], label=text + (" (limiter)" if limited else ""), **look)

@@ -31,7 +31,7 @@ REASONS = {
     "issue": "issuing loads",
     "start": "CTA start",
     "epilogue": "epilogue",
-    "idle": "no CTA left",
+    "idle": "no CTA to run",
 }
 """`KernelResult.waits` in words."""
 

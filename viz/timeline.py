@@ -31,6 +31,7 @@ KIND_WORDS = {
     "start": "CTA start",
 }
 MAX_WAVES_SHOWN = 12
+MAX_STEPS = 110
 HEADROOM = 0.11
 """Height above the lanes, as a share of theirs, where waves are named."""
 
@@ -232,9 +233,7 @@ def window_shares(result: Result, kernel: KernelResult) -> dict[str, Floats]:
     column = {name: kernel.windows.values[:, i] for i, name in enumerate(WINDOW_FIELDS)}
     width_s = np.diff(_window_edges_us(kernel)) * 1e-6
     hbm_peak = levels.peak_bytes_per_s(result, "hbm") or np.nan
-    l2_peak = (levels.peak_bytes_per_s(result, "l2") or np.nan) * np.ones(len(width_s))
-    if levels.gpu_value(result, "l2.bandwidth_gb_per_s") is None:
-        l2_peak *= column["clock_mhz"] / result.main.sm_mhz
+    l2_peak = levels.peak_bytes_per_s(result, "l2") or np.nan
     with np.errstate(divide="ignore", invalid="ignore"):
         return {
             "hbm": (column["hbm_read_bytes"] + column["hbm_write_bytes"]) / (width_s * hbm_peak),
@@ -243,19 +242,31 @@ def window_shares(result: Result, kernel: KernelResult) -> dict[str, Floats]:
         }
 
 
+def _coarser(edges: Floats, shares: dict[str, Floats]) -> tuple[Floats, dict[str, Floats]]:
+    """At most `MAX_STEPS` steps: bytes count where they are reserved, so single short windows jump about."""
+    merged = -(-(len(edges) - 1) // MAX_STEPS)
+    if merged <= 1:
+        return edges, shares
+    starts, widths = np.arange(0, len(edges) - 1, merged), np.diff(edges)
+    sums = {key: np.add.reduceat(share * widths, starts) for key, share in shares.items()}
+    total = np.add.reduceat(widths, starts)
+    return np.append(edges[starts], edges[-1]), {key: area / total for key, area in sums.items()}
+
+
 SHARES = (("tensor", "tensor cores busy", "-"), ("l2", "L2", (0, (4, 1))), ("hbm", "HBM", (0, (1.2, 0.8))))
 
 
 def _draw_shares(result: Result, kernel: KernelResult, ax: Axes, size: float) -> None:
     from matplotlib.lines import Line2D
 
-    edges, shares = _window_edges_us(kernel), window_shares(result, kernel)
-    handles = []
+    edges, shares = _coarser(_window_edges_us(kernel), window_shares(result, kernel))
+    handles, highest = [], 100.0
     for key, label, style in SHARES:
+        highest = max(highest, 100.0 * float(shares[key].max(initial=0.0)))
         look: dict[str, Any] = {"color": palette.LEVELS[key], "linewidth": 0.14 * size, "linestyle": style}
         ax.stairs(100.0 * shares[key], edges, baseline=None, **look)
         handles.append(Line2D([], [], label=label, **look))
-    ax.set_ylim(0, 105)
+    ax.set_ylim(0, 1.06 * highest)
     ax.set_yticks([0, 50, 100])
     ax.grid(axis="y", color=palette.RULE, linewidth=0.4)
     ax.set_ylabel("share of\npeak (%)", fontsize=size, labelpad=2)

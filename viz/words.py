@@ -22,7 +22,9 @@ def three_digits(value: float) -> str:
         return f"{value:,.0f}"
     if abs(value) >= 9.995:
         return f"{value:.1f}"
-    return f"{value:.2f}" if abs(value) >= 0.9995 else f"{value:.3g}"
+    if abs(value) >= 0.9995:
+        return f"{value:.2f}"
+    return f"{value:.3f}" if abs(value) >= 0.09995 else f"{value:.3g}"
 
 
 def bytes_text(n_bytes: float) -> str:
@@ -58,7 +60,9 @@ def percent_text(fraction: float) -> str:
     percent = 100.0 * fraction
     if 0 < percent < 0.1:
         return "<0.1 %"
-    return f"{percent:.0f} %" if percent >= 9.95 or percent == 0 else f"{percent:.2g} %"
+    if percent >= 9.95 or percent == 0:
+        return f"{percent:.0f} %"
+    return f"{percent:.1f} %" if percent >= 0.995 else f"{percent:.2f} %"
 
 
 def plural(count: float, noun: str) -> str:
