@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 
 from hwmodels.errors import ConfigError
-from sim.result import Result
+from sim.result import SPAN_DTYPE, Result
 from tests.sample_result import N_SMS, reduction_kernel, sample_kernel, sample_result, sample_spans
 from viz import levels, palette, words
 from viz.journey import journey
@@ -227,6 +227,22 @@ def test_slots_numbered_over_the_whole_gpu_get_their_own_lanes() -> None:
     assert len(labels) == 4
     assert labels[0] == "SM 0"
     assert labels[-1] == f"SM {N_SMS - 1}"
+
+
+def test_lanes_hold_what_overlaps_on_one_slot() -> None:
+    rows = [(3, 0, 0, 1, 0, 0, 900_000_000), (4, 0, 0, 0, 0, 100_000_000, 600_000_000)]
+    kernel = replace(sample_kernel(traced=False), time_s=1e-6, spans=np.array(rows, dtype=SPAN_DTYPE))
+    axes = Figure().subplots(3, 1)
+    timeline(sample_result(kernels=(kernel,)), axes)
+    tops = [path.vertices[:, 1].min() for area in axes[0].collections for path in area.get_paths()]
+    assert min(tops) >= 0.36
+
+
+def test_tma_fills_do_not_push_shared_memory_over_its_peak() -> None:
+    fills = {**sample_kernel().bytes, "smem": {"read": 3_221_225_472, "write": 2_147_483_648}}
+    config = {**sample_kernel().config, "loads": "tma"}
+    result = sample_result(kernels=(replace(sample_kernel(), bytes=fills, config=config),))
+    assert levels.kernel_level(result, "smem").write.n_bytes == 33_554_432
 
 
 def test_roofline_marks_are_not_under_the_key() -> None:

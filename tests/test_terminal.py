@@ -278,4 +278,4 @@ def test_the_walk_of_a_split_persistent_kernel(tmp_path: Path) -> None:
     text = "\n".join(explain(sample_result(kernels=(replace(sample_kernel(), config=config), reduction_kernel()))))
     assert "cluster of 2 × 1" in text
     assert "fp32 partial sums" in text
-    assert "split_k_reduce follows and takes 24.6 µs" in text
+    assert "also runs split_k_reduce, for 24.6 µs" in text

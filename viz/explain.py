@@ -6,7 +6,7 @@ are told without them. Whether a load hit L2 is not in a span: it is judged by l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -306,7 +306,7 @@ def _after(result: Result, tile: Walk | None) -> Iterator[Step]:
         yield Step("The next tile", text)
     reduction = [kernel for kernel in result.kernels if kernel is not result.main]
     for kernel in reduction:
-        yield Step("A second kernel", f"{kernel.name} follows and takes {words.time_text(kernel.time_s)}.")
+        yield Step("Another kernel", f"The call also runs {kernel.name}, for {words.time_text(kernel.time_s)}.")
     pcie = levels.pcie_level(result)
     if pcie.write.n_bytes:
         n_bytes, time_s = words.bytes_text(pcie.write.n_bytes), words.time_text(pcie.write.time_s)
@@ -341,8 +341,12 @@ def _sum(result: Result, tile: Walk | None) -> Step:
     ]
     text += f"Over all CTAs {words.percent_text(result.main.waits.get('mma', 0.0))} of slot time was computing"
     text += f", {' and '.join(top)}. " if top else ". "
-    text += f"The limiter is {levels.limiter_text(result)}. {' '.join(result.evidence)}"
+    text += f"The limiter is {levels.limiter_text(result)}. {_sentences(result.evidence)}"
     return Step("What it adds up to", text.strip())
+
+
+def _sentences(evidence: Iterable[str]) -> str:
+    return " ".join(f"{line[:1].upper()}{line[1:].removesuffix('.')}." for line in evidence)
 
 
 _REASON_WORDS = {

@@ -35,6 +35,8 @@ LIMITER_PLACES = {
     "sm": "sm",
     "l2": "l2",
     "hbm": "hbm",
+    "hbm latency": "hbm",
+    "l2 latency": "l2",
     "pcie": "pcie",
     "host": "pcie",
 }
@@ -48,6 +50,8 @@ LIMITER_WORDS = {
     "hbm": "HBM bandwidth",
     "sm_port": "the SM ports",
     "smem": "shared-memory bandwidth",
+    "hbm latency": "HBM latency",
+    "l2 latency": "L2 latency",
     "pcie": "PCIe",
 }
 
@@ -193,8 +197,11 @@ def copies(result: Result, way: str) -> list[HostSpan]:
 
 
 def kernel_level(result: Result, key: str) -> Level:
-    """One of `KERNEL_LEVELS`."""
+    """One of `KERNEL_LEVELS`. Fills of shared memory by TMA are left out, as the engine does not charge its bandwidth
+    for them; with cp.async they are its writes."""
     n_bytes, peak = level_bytes(result, key), peak_bytes_per_s(result, key)
+    if key == "smem" and result.main.config.get("loads") == "tma":
+        n_bytes["write"] = min(n_bytes["write"], level_bytes(result, "sm")["write"])
     read, write = (Flow(n_bytes[way], result.time_s, peak) for way in ("read", "write"))
     return Level(key, read, write, result.main.utilisation.get(BUSY_KEYS[key]))
 

@@ -184,6 +184,8 @@ def _waves(waves: float) -> str:
     if waves <= 1.0:
         return f"{words.three_digits(waves)} of a wave: {words.percent_text(waves)} of the slots get work"
     tail = waves - math.ceil(waves) + 1.0
+    if tail > 0.995:
+        return f"{words.three_digits(waves)} waves, the last one full"
     lost = 1.0 - waves / math.ceil(waves)
     return f"{words.three_digits(waves)} waves: the last fills {words.percent_text(tail)} of the slots" + (
         f", {words.percent_text(lost)} of slot time lost to the tail" if lost >= SMALLEST_REASON else ""

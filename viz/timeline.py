@@ -160,8 +160,10 @@ def _draw_lane(ax: Axes, row: int, spans: Spans, edges: Floats) -> None:
     middle = row + 0.36
     _fill(ax, edges, np.full_like(in_flight, middle), middle - 0.30 * in_flight / top, palette.KINDS["load"])
     base = np.full_like(in_flight, row + 0.94)
-    for kind in CONSUMER:
-        upper = base - 0.54 * np.minimum(_kind_coverage(spans, kind, edges), 1.0)
+    shares = {kind: _kind_coverage(spans, kind, edges) for kind in CONSUMER}
+    crowd = np.maximum(np.sum(list(shares.values()), axis=0), 1.0)  # an epilogue may run beside the next tile's MMAs
+    for kind, share in shares.items():
+        upper = base - 0.54 * share / crowd
         _fill(ax, edges, base, upper, palette.KINDS[kind])
         base = upper
 
