@@ -33,7 +33,7 @@ from sim.validation.tables import SCHEMAS, read_table
 
 GPU: Any = SimpleNamespace(
     name="no_measurements",
-    l2=SimpleNamespace(capacity_mib=60, effective_fraction=0.5),
+    l2=SimpleNamespace(capacity_mib=60, partitions=2),
     tensor=SimpleNamespace(wgmma=True, cp_async=True),
     provenance={"hbm.row_cycles": ("cycles", "fitted", "tile_sweep.csv"), "sm.count": ("", "datasheet", "a sheet")},
     hbm=SimpleNamespace(row_cycles=0.055),
@@ -187,8 +187,10 @@ def test_groups_hold_the_rows_they_name(tmp_path: Path) -> None:
     sizes = {name: group["n"] for name, group in by_name(report).items()}
     assert sizes == {
         "bf16 tn cold mm LLM-shaped": 2,
+        "bf16 tn cold mm LLM-shaped nvjet": 1,
         "all bf16": 4,
         "bf16 tn warm mm LLM-shaped": 1,
+        "bf16 tn warm mm LLM-shaped nvjet": 1,
         "any kernel under 10 us": 2,
         "warm L2": 1,
         "all fp8": 1,
@@ -675,7 +677,6 @@ def test_shipped_rows_name_kernels_that_are_known(monkeypatch: pytest.MonkeyPatc
 
 def test_the_real_simulator_does_not_see_the_measured_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the real parser
-    pytest.importorskip("sim.run")
     gpu = load_gpu("h200_sxm")
     rows: list[Cells] = [gemm_row(m, 10.0 + m, n=1024, k=1024) for m in (256, 512)]
     sweep = [sweep_row(256, n, 10.0 + n, n=1024, k=1024) for n in (64, 128)]

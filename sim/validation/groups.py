@@ -67,6 +67,8 @@ def names(row: Row) -> tuple[str, ...]:
     summaries = [f"all {short_dtype(inputs.dtype)}"]
     if inputs.kind == "gemm" and is_llm_shaped(inputs):
         summaries.insert(0, f"{_how(inputs)} LLM-shaped")
+        if inputs.kernel.startswith("nvjet"):
+            summaries.insert(1, f"{_how(inputs)} LLM-shaped nvjet")
     if inputs.kind == "counters":
         summaries[0] = f"{inputs.library} {short_dtype(inputs.dtype)}"
     summaries += [name for name, belongs in _TRAITS.items() if belongs(row)]
