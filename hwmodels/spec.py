@@ -65,6 +65,7 @@ class Sm(Section):
     count: int = quantity(1, 4096, "SMs that run CTAs")
     sms_per_tpc: int = quantity(1, 16, "SMs of a texture processing cluster")
     tpcs_per_gpc: int = quantity(1, 64, "TPCs of a full graphics processing cluster; products disable some")
+    singleton_tpcs: int = constant(0, 64, "TPCs of the first GPC that take no part in clusters larger than themselves")
     max_warps: int = quantity(1, 256, "warps resident on an SM")
     max_ctas: int = quantity(1, 256, "CTAs resident on an SM")
     max_threads_per_cta: int = quantity(1, 8192, "threads of one CTA")
@@ -139,6 +140,7 @@ class Hbm(Section):
     read_fraction: float = quantity(0.01, 1, "of the peak that long reads reach")
     write_fraction: float = quantity(0.01, 1, "of the peak that long writes reach")
     latency_ns: float = quantity(1, 100_000, "added to the L2 latency when a line comes from memory")
+    row_open_bytes: float = constant(0, 100_000, "bytes that could have moved in the time it takes to open a DRAM row")
     spread_ns: float = constant(0, 100_000, "added for each doubling of the lines of a chunk: its slowest line")
 
 
@@ -214,8 +216,7 @@ class SplitK(Section):
 class Coalescing(Section):
     """One L2 read that serves several SMs of a GPC that ask for the same chunk while the first request is under way."""
 
-    cp_async_kib: float = constant(0, 1e6, "requests of a GPC over which it remembers one, loads by cp.async")
-    tma_kib: float = constant(0, 1e6, "the same, loads by TMA")
+    cp_async_kib: float = constant(0, 1e6, "requests of a GPC over which it remembers one by cp.async; one by TMA it keeps till the end")
 
 
 class Activity(Section):
@@ -224,6 +225,8 @@ class Activity(Section):
     active_mhz: float = constant(1, 20_000, "clock of a kernel that uses neither tensor cores nor L2")
     tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
     l2_mhz: float = constant(0, 20_000, "lost when L2 is busy all the time")
+    sustained_tensor_mhz: float = constant(0, 20_000, "as tensor_mhz, once tensor-bound work has lasted sustain_ms")
+    sustain_ms: float = constant(0, 1e6, "tensor-bound work after which the board's power control lowers the clock")
 
 
 class Gpu(BaseModel):

@@ -17,6 +17,7 @@ UNITS = {
     "gb": "GB",
     "ns": "ns",
     "us": "us",
+    "ms": "ms",
     "mhz": "MHz",
     "w": "W",
     "cycles": "cycles",

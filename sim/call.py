@@ -29,6 +29,8 @@ class Options:
     full: bool = False
     trace: bool = False
     without: frozenset[str] = frozenset()
+    sustained: bool = False
+    """Long tensor-bound work came before: the clock of the power limit, not of a burst."""
 
     def untraced(self) -> Options:
         """The same without spans."""
@@ -53,7 +55,7 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
     """Simulate every kernel of one call. `hbm_taken_gb_per_s` is HBM bandwidth that copies in flight take away."""
     if hbm_taken_gb_per_s:
         gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
-    machine = build_machine(gpu, options.clock_mhz, options.without)
+    machine = build_machine(gpu, options.clock_mhz, options.without, options.sustained)
     plan = build_plan(gemm, config, gpu, options.full, TRACED_SMS if options.trace else 0, options.without)
     floor_s = gpu.kernel.floor_us * 1e-6
     main = run_kernel(machine, plan, warm=gemm.l2 == "warm", floor_s=floor_s, trace=options.trace, name=config.name or short_name(config))

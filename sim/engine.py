@@ -111,6 +111,8 @@ class Work(NamedTuple):
     """1: rows past the edge are read as other rows (Triton's modulo), 0: not read (TMA)."""
     last_k_x256: int
     """Fraction of a chunk that the last k-iteration reads."""
+    hbm_x256: int
+    """Time of a read in units of its time in long rows, x256: rows opened for short runs cost more."""
     a_hbm_fs: int
     """Extra latency of a chunk that comes from HBM: the slowest of its lines."""
     b_hbm_fs: int
@@ -213,9 +215,9 @@ def _front(nodes, i, sentinel):
 
 
 @njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-def _hbm_read(m, s, t, n_bytes):
-    """Reserve HBM for a read; returns when its last byte has moved."""
-    dur = n_bytes * m.hbm_read_fs_per_kib >> 10
+def _hbm_read(m, w, s, t, n_bytes):
+    """Reserve HBM for a read, row openings included; returns when its last byte has moved."""
+    dur = (n_bytes * m.hbm_read_fs_per_kib >> 10) * w.hbm_x256 >> 8
     s.hbm_free = max(t, s.hbm_free) + dur
     s.hbm_read += n_bytes
     s.win_hbmr += n_bytes
@@ -262,9 +264,9 @@ def _evict(m, w, s, nodes, side, t):
 
 
 @njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
-def _fill_home(m, s, nodes, side, i, part, hbm_fs, t):
+def _fill_home(m, w, s, nodes, side, i, part, hbm_fs, t):
     """Bring the home part of a chunk from HBM into its partition; returns when its slowest line has arrived."""
-    end = _hbm_read(m, s, t, part) + hbm_fs
+    end = _hbm_read(m, w, s, t, part) + hbm_fs
     nodes[i].flags |= HOME
     nodes[i].fill = max(nodes[i].fill, end)
     s.used[side] += part
@@ -279,7 +281,7 @@ def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
     i = other * w.n_chunks + chunk + 1
     nodes[i].part = part
     missed = nodes[i].flags & HOME == 0
-    arrival = _fill_home(m, s, nodes, other, i, part, hbm_fs, t) if missed else max(t, nodes[i].fill)
+    arrival = _fill_home(m, w, s, nodes, other, i, part, hbm_fs, t) if missed else max(t, nodes[i].fill)
     _front(nodes, i, 2 * w.n_chunks + 1 + other)
     _evict(m, w, s, nodes, other, t)
     _l2_serve(m, s, other, t, part)
@@ -300,7 +302,7 @@ def _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t):
         arrival, missed = _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t)
         nodes[i].flags |= COPY
     if not nodes[i].flags & HOME:
-        arrival = max(arrival, _fill_home(m, s, nodes, side, i, part, hbm_fs, t))
+        arrival = max(arrival, _fill_home(m, w, s, nodes, side, i, part, hbm_fs, t))
         missed = True
     nodes[i].fill = max(nodes[i].fill, arrival)
     _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
@@ -597,7 +599,7 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
             if n_bytes:
                 _store(m, w, s, nodes, base + r * tiles_n + c, n_bytes, t)
                 if w.c_read_bytes:
-                    end = max(end, _hbm_read(m, s, t, (valid * w.c_read_bytes >> 8) * share // w.block_n))
+                    end = max(end, _hbm_read(m, w, s, t, (valid * w.c_read_bytes >> 8) * share // w.block_n))
             s.sm_write += n_bytes
             s.n_stores += 1
     smem = w.epi_smem_x16 * fs >> 4

@@ -49,21 +49,38 @@ class Placement:
 
 
 def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int) -> Placement:
-    """All agent slots of the GPU in launch order."""
+    """All agent slots of the GPU in launch order.
+
+    Plain grids fill GPC 0, then GPC 1 and so on. Clusters start with the singleton TPCs of GPC 0, which hold no more
+    than one TPC's SMs together, and then go round the GPCs, the last one first.
+    """
     sizes = gpc_sizes(gpu)
     first = np.concatenate([[0], np.cumsum(sizes)])
     if cluster_size == 1:
         sm = np.tile(np.arange(gpu.sm.count, dtype=np.int64), ctas_per_sm)
         return Placement(sm, np.searchsorted(first, sm, side="right").astype(np.int64) - 1)
-    slots: list[tuple[int, int]] = []
-    per_gpc = [size * ctas_per_sm // cluster_size for size in sizes]
-    for turn in range(max(per_gpc)):
-        slots += [(int(first[g]) + turn * cluster_size % sizes[g], g) for g in range(len(sizes)) if turn < per_gpc[g]]
+    singles = min(gpu.sm.singleton_tpcs, sizes[0] // gpu.sm.sms_per_tpc)
+    alone = singles * gpu.sm.sms_per_tpc
+    per_tpc = gpu.sm.sms_per_tpc * ctas_per_sm // cluster_size
+    slots = [(i * gpu.sm.sms_per_tpc, 0) for i in range(singles) for _ in range(per_tpc)]
+    room = [(size - (alone if g == 0 else 0)) * ctas_per_sm // cluster_size for g, size in enumerate(sizes)]
+    order = [len(sizes) - 1, *range(len(sizes) - 1)]
+    for turn in range(max(room)):
+        for g in order:
+            if turn < room[g]:
+                begin, size = (alone, sizes[0] - alone) if g == 0 else (int(first[g]), sizes[g])
+                slots.append((begin + turn * cluster_size % size, g))
     return Placement(np.array([s for s, _ in slots], dtype=np.int64), np.array([g for _, g in slots], dtype=np.int64))
 
 
-def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str]) -> Machine:
-    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off."""
+def gpc_sides(n_gpc: int, n_sides: int) -> npt.NDArray[np.int64]:
+    """L2 partition of each GPC: 0 1 1 1 0 0 0 1 as measured on the H200's eight, continued."""
+    return (np.arange(n_gpc, dtype=np.int64) + 2) // 3 % n_sides
+
+
+def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], sustained: bool = False) -> Machine:
+    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off; `sustained`: the
+    board has been at tensor-bound work for longer than `activity.sustain_ms`."""
     n_gpc = len(gpc_sizes(gpu))
     sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
     held = clock_mhz or (gpu.clock.boost_mhz if "clock" in without else None)
@@ -72,7 +89,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str]) -
         n_sm=gpu.sm.count,
         n_gpc=n_gpc,
         n_sides=sides,
-        gpc_side=np.arange(n_gpc, dtype=np.int64) % sides,
+        gpc_side=gpc_sides(n_gpc, sides),
         l2_side_bytes=int(gpu.l2.capacity_mib * 2**20) // sides,
         l2_fs_per_kib=_fs_per_kib(gpu.l2.bytes_per_clk * gpu.clock.boost_mhz / 1e3 / sides),
         l2_write_weight_x256=round(256 * gpu.l2.write_weight * weight),
@@ -83,7 +100,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str]) -
         port_x1k_per_kib=round(2**20 / gpu.l2.sm_port_bytes_per_clk),
         gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
         idle_mhz=round(gpu.activity.active_mhz),
-        tensor_mhz=round(gpu.activity.tensor_mhz),
+        tensor_mhz=round(gpu.activity.sustained_tensor_mhz if sustained else gpu.activity.tensor_mhz),
         l2_mhz=round(gpu.activity.l2_mhz),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,
         window_fs=10**9,

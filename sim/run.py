@@ -32,6 +32,7 @@ def simulate(
     launch: str = "stream",
     stream_weights: bool = False,
     advise: bool = False,
+    sustained: bool = False,
     without: Collection[str] = (),
 ) -> Result:
     """Simulate `workload` on `gpu` and say where time and bytes went.
@@ -40,11 +41,11 @@ def simulate(
     bound and the best eight are simulated (`tile="bound"`), or all of it is (`tile="auto"`); the fastest is the answer.
     `clock_mhz` holds the SM clock; `full` forbids skipping repeated waves; `trace` records spans of some SMs; `launch`
     is "stream" or "graph"; `stream_weights` cuts B into pieces that are copied while others compute; `advise` also
-    simulates what would help most; `without` names mechanisms to switch off (`sim.machine.MECHANISMS`).
+    simulates what would help most; `sustained` takes the clock after long tensor-bound work; `without` names mechanisms to switch off (`sim.machine.MECHANISMS`).
 
     Raises ConfigError for anything that does not fit, naming the parameter, the value and the allowed range.
     """
-    options = Options(clock_mhz, full, trace, frozenset(without))
+    options = Options(clock_mhz, full, trace, frozenset(without), sustained)
     _check(options, gpu)
     configs = (config,) if config else candidates(workload, gpu, family, tile)
     best: Call = min((run_call(workload, c, gpu, options.untraced()) for c in configs), key=lambda call: call.time_s)

@@ -13,6 +13,7 @@ from sim.schedule.config import KernelConfig
 from sim.schedule.resources import Occupancy, occupancy
 from workloads.gemm import Gemm
 
+EVERYTHING = 2**62
 WGMMA_M = 64
 WGMMA_MAX_N = 256
 WGMMA_K_BYTES = 32
@@ -93,7 +94,7 @@ def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collecti
     """The constants of a family: start, barrier, drain, issue, load latency, epilogue, in cycles."""
     out_bytes = gemm.accumulator_bytes if config.split_k > 1 else gemm.c_element_bytes
     tile_bytes = config.block_m * config.block_n * out_bytes
-    off = "barriers" in without
+    off, merge = "barriers" in without, "coalescing" not in without
     epilogue = tile_bytes / gpu.kernel.epilogue_bytes_per_clk
     if is_persistent(config):
         p = gpu.persistent
@@ -106,7 +107,7 @@ def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collecti
             "latency_cycles": round(p.load_cycles),
             "epilogue_cycles": round(p.epilogue_cycles + epilogue),
             "floor_x16": 0 if off else round(16 * p.iteration_cycles),
-            "coalesce_bytes": round(1024 * gpu.coalescing.tma_kib),
+            "coalesce_bytes": EVERYTHING if merge else 0,
         }
     f = gpu.multistage
     load_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
@@ -119,7 +120,7 @@ def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collecti
         "latency_cycles": round(f.load_cycles),
         "epilogue_cycles": round(f.epilogue_cycles + epilogue),
         "floor_x16": 0,
-        "coalesce_bytes": round(1024 * gpu.coalescing.cp_async_kib),
+        "coalesce_bytes": round(1024 * gpu.coalescing.cp_async_kib) if merge else 0,
     }
 
 
@@ -138,6 +139,18 @@ def _hbm_latency_fs(gpu: Gpu, chunk_bytes: float, without: Collection[str]) -> i
     lines = max(1.0, chunk_bytes / gpu.l2.line_bytes)
     spread = 0.0 if "tile_latency" in without else gpu.hbm.spread_ns * math.log2(lines)
     return round((gpu.hbm.latency_ns + spread) * 1e6)
+
+
+def _row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Time of HBM reads over that of long rows: a DRAM row is opened once for the part of it that the ring asks for at a
+    time, the larger operand deciding."""
+    operand = "a" if gemm.m >= gemm.n else "b"
+    size = gemm.a_element_bytes
+    if gemm.k_is_contiguous(operand):
+        run = min(config.block_k * max(1, config.stages if is_persistent(config) else config.stages - 1), gemm.k) * size
+    else:
+        run = (config.block_m if operand == "a" else config.block_n) * size
+    return 1 + gpu.hbm.row_open_bytes / run
 
 
 def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> dict[str, int]:
@@ -230,6 +243,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, t
         last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
         c_l2_bytes=round(256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" else 0,
+        hbm_x256=round(256 * _row_cost(gemm, config, gpu)),
         sample_items=_sample_items(n_items, agents, group, cols, iterations, full),
         trace_sm_below=trace_sms,
         **_operands(gemm, config, gpu, without),
