@@ -123,7 +123,9 @@ class L2(Section):
     partitions: int = quantity(1, 64, "parts that hold copies of each other's lines")
     line_bytes: int = quantity(16, 4096, "bytes under one tag")
     sector_bytes: int = quantity(4, 4096, "bytes of the smallest transfer")
-    bytes_per_clk: float = quantity(1, 2**24, "read bandwidth of the whole L2 at the boost clock; L2 keeps its clock when that of the SMs falls")
+    bytes_per_clk: float = quantity(
+        1, 2**24, "read bandwidth of the whole L2 at the boost clock; L2 keeps its clock when that of the SMs falls"
+    )
     latency_cycles: float = quantity(1, 100_000, "load to use of a hit in the near partition, by pointer chase")
     sm_port_bytes_per_clk: float = quantity(0.25, 2**16, "read bandwidth of one SM from L2")
     far_latency_cycles: float = constant(0, 100_000, "added where a line comes from the other partition")
@@ -193,7 +195,9 @@ class Multistage(Section):
     cta_start_cycles: float = constant(0, 1e6, "from a free slot to the CTA's first load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
     issue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA issues its loads")
-    narrow_row_weight: float = constant(1, 100, "shared-memory time to write chunk rows narrower than all banks, whole rows being 1")
+    narrow_row_weight: float = constant(
+        1, 100, "shared-memory time to write chunk rows narrower than all banks, whole rows being 1"
+    )
 
 
 class Persistent(Section):
@@ -216,7 +220,9 @@ class SplitK(Section):
 class Coalescing(Section):
     """One L2 read that serves several SMs of a GPC that ask for the same chunk while the first request is under way."""
 
-    cp_async_kib: float = constant(0, 1e6, "requests of a GPC over which it remembers one by cp.async; one by TMA it keeps till the end")
+    cp_async_kib: float = constant(
+        0, 1e6, "requests of a GPC over which it remembers one by cp.async; one by TMA it keeps till the end"
+    )
 
 
 class Activity(Section):

@@ -58,11 +58,22 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
     machine = build_machine(gpu, options.clock_mhz, options.without, options.sustained)
     plan = build_plan(gemm, config, gpu, options.full, TRACED_SMS if options.trace else 0, options.without)
     floor_s = gpu.kernel.floor_us * 1e-6
-    main = run_kernel(machine, plan, warm=gemm.l2 == "warm", floor_s=floor_s, trace=options.trace, name=config.name or short_name(config))
+    main = run_kernel(
+        machine,
+        plan,
+        warm=gemm.l2 == "warm",
+        floor_s=floor_s,
+        trace=options.trace,
+        name=config.name or short_name(config),
+    )
     kernels = [dataclasses.replace(main, config=_describe(plan))]
     if plan.work.splits > 1:
         kernels.append(_reduction(gemm, plan, gpu, main.sm_mhz))
-    elif is_persistent(config) and plan.work.n_items > TILES_BEFORE_MEMSET * plan.work.n_agents and gpu.persistent.memset_us:
+    elif (
+        is_persistent(config)
+        and plan.work.n_items > TILES_BEFORE_MEMSET * plan.work.n_agents
+        and gpu.persistent.memset_us
+    ):
         kernels.insert(0, _small_kernel("memset", gpu.persistent.memset_us * 1e-6, main.sm_mhz, 0, 0))
     return Call(gemm, plan, tuple(kernels))
 
@@ -77,7 +88,11 @@ def _describe(plan: Plan) -> dict[str, object]:
     resolved = dataclasses.asdict(plan.config)
     resolved["registers_per_thread"] = plan.occupancy.registers_per_thread
     resolved["smem_bytes"] = plan.occupancy.smem_bytes_per_cta
-    resolved["n_ctas"] = plan.work.n_agents * plan.work.cluster_size if plan.work.persistent else plan.work.n_items * plan.work.cluster_size
+    resolved["n_ctas"] = (
+        plan.work.n_agents * plan.work.cluster_size
+        if plan.work.persistent
+        else plan.work.n_items * plan.work.cluster_size
+    )
     return resolved
 
 

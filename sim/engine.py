@@ -15,171 +15,25 @@ and GPC ports; shared-memory bandwidth; tensor-core rate; barriers; epilogue; cl
 lines and banks inside a chunk, instruction issue, TLBs.
 
 All njit functions of the package live in this file. They return codes and never raise; `sim.kernel` builds the
-arguments, checks the codes and raises. `Machine` and `Work` are the read-only arguments; they and the state travel as
-numpy records, which numba passes as one pointer (as tuples of arrays, each event took 15 times as long).
+arguments (records of `sim.records`), checks the codes and raises.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
-import numpy.typing as npt
 from numba import njit
-
-Ints = npt.NDArray[np.int64]
 
 NEVER = 2**63 - 1
 OK, TOO_LONG = 0, 1
 START, READY, DONE, END = 0, 1, 2, 3
 MMA, HBM, L2, PORT, BARRIER, ISSUE, BEGIN, EPILOGUE = 0, 1, 2, 3, 4, 5, 6, 7
-N_WAITS = 8
 HOME, COPY, DIRTY = 1, 2, 4
-MAX_STAGES = 32
-MAX_GPCS = 64
-MAX_SIDES = 2
+
+jit = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+"""Views only, no reference counts (`_nrt`): counting them took 40 % of the time. Division never checks for zero."""
 
 
-class Machine(NamedTuple):
-    """What the hardware is, as integers. Rates are femtoseconds (or 1/1024 cycles) for 1 KiB; built by `sim.machine`."""
-
-    n_sm: int
-    n_gpc: int
-    n_sides: int
-    gpc_side: Ints
-    """L2 partition of each GPC."""
-    l2_side_bytes: int
-    l2_fs_per_kib: int
-    """Of one partition."""
-    l2_write_weight_x256: int
-    l2_cycles: int
-    far_cycles: int
-    hbm_read_fs_per_kib: int
-    hbm_write_fs_per_kib: int
-    port_x1k_per_kib: int
-    """1/1024 SM cycles for 1 KiB into one SM."""
-    gpc_x1k_per_kib: int
-    """1/1024 SM cycles for 1 KiB into one GPC."""
-    idle_mhz: int
-    tensor_mhz: int
-    l2_mhz: int
-    fixed_fs_per_cycle: int
-    """> 0: the clock is held there."""
-    window_fs: int
-
-
-class Work(NamedTuple):
-    """What one kernel does, as integers: the same set for every family. Built by `sim.schedule`."""
-
-    n_agents: int
-    cluster_size: int
-    exclusive: int
-    """1: no two agents share an SM, so a ready tile may start its MMA without an event of its own."""
-    persistent: int
-    pingpong: int
-    n_items: int
-    grid_m: int
-    grid_n: int
-    cluster_m: int
-    cluster_n: int
-    raster_n: int
-    group: int
-    splits: int
-    n_k: int
-    k_per_split: int
-    n_chunks: int
-    """Chunks are numbered A, B, C; `first_b`, `first_c` begin the second and third."""
-    first_b: int
-    first_c: int
-    rows_a: int
-    rows_b: int
-    batch: int
-    block_m: int
-    block_n: int
-    stages: int
-    depth: int
-    """Loads in flight at most."""
-    a_l2_bytes: int
-    """Bytes one row piece (one row of one chunk) takes from L2, x256."""
-    b_l2_bytes: int
-    a_dram_bytes: int
-    b_dram_bytes: int
-    a_sm_bytes: int
-    """Bytes of a whole chunk as an SM receives it."""
-    b_sm_bytes: int
-    wrap: int
-    """1: rows past the edge are read as other rows (Triton's modulo), 0: not read (TMA)."""
-    last_k_x256: int
-    """Fraction of a chunk that the last k-iteration reads."""
-    hbm_x256: int
-    """Time of a read in units of its time in long rows, x256: rows opened for short runs cost more."""
-    a_hbm_fs: int
-    """Extra latency of a chunk that comes from HBM: the slowest of its lines."""
-    b_hbm_fs: int
-    c_l2_bytes: int
-    """Bytes one row of a C tile writes, x256."""
-    c_read_bytes: int
-    """Bytes one row of a C tile's residual reads, x256."""
-    mma_x16: int
-    """Tensor-core cycles of one iteration of one CTA, x16."""
-    mma_smem_x16: int
-    fill_smem_x16: int
-    epi_smem_x16: int
-    smem_bytes_per_mma: int
-    floor_x16: int
-    start_cycles: int
-    restart_cycles: int
-    """From the end of one CTA to the start of the next in its slot."""
-    barrier_cycles: int
-    drain_cycles: int
-    issue_cycles: int
-    latency_cycles: int
-    """Of a load instruction beyond L2's own latency (TMA)."""
-    epilogue_cycles: int
-    coalesce_bytes: int
-    """A GPC's request merges with one under way while no more than this was asked for since; 0: never."""
-    sample_items: int
-    """0: simulate everything; else the period whose repetition is looked for."""
-    trace_sm_below: int
-
-def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
-    """Record type: int64 fields by name, then fixed arrays (name, type, length)."""
-    fields = [(name, "i8") for name in names.split()]
-    return np.dtype(fields + [(name, kind, (n,)) for name, kind, n in arrays], align=True)  # type: ignore[call-overload]
-
-
-MACHINE = _record(" ".join(name for name in Machine._fields if name != "gpc_side"))
-WORK = _record(" ".join(Work._fields))
-SCALARS = _record(
-    "bits fs_cycle hbm_free next_item n_done n_events end_fs skipped_fs skipped_items cycles_x1k "
-    "check_at check_fs check_dram last_fs last_dram n_spans spans_lost active active_at "
-    "win_start win_end win_width n_win win_tensor win_l2r win_l2w win_hbmr win_hbmw win_active "
-    "hbm_read hbm_write l2_read l2_write sm_read sm_write fabric coalesced n_access n_hit n_merged n_miss n_coalesced "
-    "filled written clean_out back overwritten tensor_fs smem_fs port_fs l2_fs hbm_fs n_mma n_loads n_stores",
-    ("waits", "i8", N_WAITS),
-    ("used", "i8", MAX_SIDES),
-    ("l2_free", "i8", MAX_SIDES),
-    ("gpc_free", "i8", MAX_GPCS),
-    ("gpc_asked", "i8", MAX_GPCS),
-)
-"""Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
-AGENT = _record(
-    "number phase sm gpc side begun issue_free epi0 epi1 c_k c_nk c_slot c_item c_j p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
-    ("ready", "i8", MAX_STAGES),
-    ("queue", "i8", MAX_STAGES + 2),
-    ("why", "i1", MAX_STAGES),
-)
-"""One agent: c_ is its consumer's position (k-iteration, iterations of the item, ring slot, item, items begun), p_ its
-producer's; a ring of stages with the time each is ready and why; the items its producer took."""
-SM = _record("port_free tensor_free smem_free")
-LRC = np.dtype([("until", "i8"), ("asked", "i8")])
-"""A chunk's request by one GPC: under way until; what the GPC had asked for by then."""
-NODE = np.dtype([("fill", "i8"), ("prev", "i4"), ("next", "i4"), ("flags", "i4"), ("part", "i4")])
-"""One chunk in one L2 partition: when its fill arrives, its neighbours in LRU order (0: not listed), what is held (HOME,
-COPY, DIRTY) and the bytes of one such part."""
-
-
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _push(tree, bits, a, t):
     """Set agent `a`'s next event and replay its path to the root."""
     j = (tree.size >> 1) + a
@@ -192,7 +46,7 @@ def _push(tree, bits, a, t):
         tree[j] = v
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _unlink(nodes, i):
     p, n = nodes[i].prev, nodes[i].next
     nodes[p].next = n
@@ -200,7 +54,7 @@ def _unlink(nodes, i):
     nodes[i].next = 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _front(nodes, i, sentinel):
     """Make node `i` the most recently used of its side."""
     head = nodes[sentinel].next
@@ -214,7 +68,7 @@ def _front(nodes, i, sentinel):
     nodes[sentinel].next = i
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _hbm_read(m, w, s, t, n_bytes):
     """Reserve HBM for a read, row openings included; returns when its last byte has moved."""
     dur = (n_bytes * m.hbm_read_fs_per_kib >> 10) * w.hbm_x256 >> 8
@@ -225,7 +79,7 @@ def _hbm_read(m, w, s, t, n_bytes):
     return s.hbm_free
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _hbm_write(m, s, t, n_bytes):
     """Reserve HBM for a write-back."""
     dur = n_bytes * m.hbm_write_fs_per_kib >> 10
@@ -235,7 +89,7 @@ def _hbm_write(m, s, t, n_bytes):
     s.hbm_fs += dur
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _l2_serve(m, s, side, t, n_bytes):
     """Reserve one L2 partition's data path; returns when the last byte has left."""
     dur = n_bytes * m.l2_fs_per_kib >> 10
@@ -245,7 +99,7 @@ def _l2_serve(m, s, side, t, n_bytes):
     return end
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _evict(m, w, s, nodes, side, t):
     """Drop least recently used chunks of one partition until it holds no more than its capacity."""
     sentinel = m.n_sides * w.n_chunks + 1 + side
@@ -263,7 +117,7 @@ def _evict(m, w, s, nodes, side, t):
         nodes[i].flags = 0
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _fill_home(m, w, s, nodes, side, i, part, hbm_fs, t):
     """Bring the home part of a chunk from HBM into its partition; returns when its slowest line has arrived."""
     end = _hbm_read(m, w, s, t, part) + hbm_fs
@@ -274,7 +128,7 @@ def _fill_home(m, w, s, nodes, side, i, part, hbm_fs, t):
     return end
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
     """Copy the other partition's part of a chunk into this one, from HBM if it is not there. Returns (arrival, missed)."""
     other = 1 - side
@@ -291,7 +145,7 @@ def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
     return arrival, missed
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t):
     """A chunk that is not wholly here: copy from the other partition, fill from HBM, or both. Returns (arrival, far)."""
     part = held >> (m.n_sides - 1)
@@ -316,7 +170,7 @@ def _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t):
     return arrival, far
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _lookup(m, w, s, nodes, side, chunk, held, hbm_fs, t):
     """Find a chunk from one side of L2. Returns (arrival of its last line at L2, whether lines crossed partitions)."""
     i = side * w.n_chunks + chunk + 1
@@ -332,7 +186,7 @@ def _lookup(m, w, s, nodes, side, chunk, held, hbm_fs, t):
     return t, False
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, t):
     """One agent asks for one chunk at time t. Returns (time its data reaches the GPC, reason it took so long)."""
     s.n_access += 1
@@ -356,7 +210,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, t):
     return data, L2
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _store(m, w, s, nodes, chunk, n_bytes, t):
     """Write one C chunk: a part to each partition's own lines, dirty until evicted."""
     part = (w.block_m * w.c_l2_bytes >> 8) >> (m.n_sides - 1)
@@ -376,13 +230,13 @@ def _store(m, w, s, nodes, chunk, n_bytes, t):
     s.win_l2w += n_bytes
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _wrap(slot, stages):
     """The ring slot after `slot`."""
     return 0 if slot + 1 == stages else slot + 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def tile_of(w, item):
     """(batch, split, row, column) of a work item, in cluster tiles: grouped rasterisation along m, or n if raster_n."""
     tiles = w.grid_m * w.grid_n
@@ -405,7 +259,7 @@ def tile_of(w, item):
     return b, split, row, col
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _take_item(w, s, ag):
     """Give the agent's producer the next work item; False when none is left."""
     item = s.next_item
@@ -426,7 +280,7 @@ def _take_item(w, s, ag):
     return True
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _load_a(m, w, s, ag, nodes, lrc, k, t):
     """The chunks of A for one iteration. Returns (latest data time, its reason)."""
     latest, reason = t, L2
@@ -443,7 +297,7 @@ def _load_a(m, w, s, ag, nodes, lrc, k, t):
     return latest, reason
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _load_b(m, w, s, ag, nodes, lrc, k, t):
     """The chunks of B for one iteration. Returns (latest data time, its reason)."""
     latest, reason = t, L2
@@ -460,7 +314,7 @@ def _load_b(m, w, s, ag, nodes, lrc, k, t):
     return latest, reason
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _deliver(m, w, s, ag, sm, t, data, why):
     """Move an iteration's bytes through the GPC's and the SM's ports and into shared memory. Returns (ready, reason)."""
     fs = s.fs_cycle
@@ -483,7 +337,7 @@ def _deliver(m, w, s, ag, sm, t, data, why):
     return ready + w.latency_cycles * fs, why
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
     """Issue the loads of the producer's next iteration at time t, if the ring and the work allow."""
     if ag.p_item >= 0 and ag.p_k == ag.p_nk and not (w.persistent and _take_item(w, s, ag)):
@@ -506,7 +360,7 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
     ag.p_slot = _wrap(ag.p_slot, w.stages)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _start_mma(w, s, ag, sm, spans, t):
     """Reserve tensor cores and shared memory for one iteration; returns when its results are in."""
     fs = s.fs_cycle
@@ -524,7 +378,7 @@ def _start_mma(w, s, ag, sm, spans, t):
     return end
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _span(s, spans, kind, ag, tile, k, start, end):
     """Record one span, or count it as lost."""
     n = s.n_spans
@@ -536,7 +390,7 @@ def _span(s, spans, kind, ag, tile, k, start, end):
     s.n_spans = n + 1
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _next_tile(w, ag):
     """Move the consumer to the next item its producer took."""
     item = ag.queue[ag.c_j % (w.stages + 2)]
@@ -547,7 +401,7 @@ def _next_tile(w, ag):
     ag.c_nk = min(w.k_per_split, w.n_k - split * w.k_per_split)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _await(w, s, ag, spans, t):
     """The consumer, free at t, waits for its next stage; returns when it can start and books what it waited for."""
     free = t + w.barrier_cycles * s.fs_cycle
@@ -561,7 +415,7 @@ def _await(w, s, ag, spans, t):
     return ready
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _active(s, change, t):
     """Integrate the number of running CTAs over time (in 1024 fs)."""
     s.win_active += s.active * ((t - s.active_at) >> 10)
@@ -569,7 +423,7 @@ def _active(s, change, t):
     s.active += change
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
     """A CTA (or cluster) starts running at t: fill the ring, then wait for the first stage."""
     s.waits[BEGIN] += t - ag.begun
@@ -583,7 +437,7 @@ def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
     return _await(w, s, ag, spans, t)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     """Epilogue of one item starting at t: store C through L2. Returns when the consumer is done with it."""
     fs = s.fs_cycle
@@ -611,7 +465,7 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     return end
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
     """An iteration's MMA is done: its stage is free. Returns the agent's next event time."""
     ag.c_k += 1
@@ -627,7 +481,7 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
     return at
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _on_tile(m, w, s, ag, sm, nodes, spans, t):
     """The last iteration of an item is done at t: epilogue, in the way of the next item or beside it (ping-pong)."""
     end = _finish_tile(m, w, s, ag, sm, nodes, spans, t)
@@ -648,7 +502,7 @@ def _on_tile(m, w, s, ag, sm, nodes, spans, t):
     return _await(w, s, ag, spans, free)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _on_end(w, s, ag, spans, t):
     """Epilogue done: next item of a persistent agent, next CTA in the slot, or nothing left."""
     if w.persistent and ag.c_j < ag.p_j:
@@ -664,7 +518,7 @@ def _on_end(w, s, ag, spans, t):
     return t + w.restart_cycles * s.fs_cycle
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _sample(w, s, t):
     """At each period's end, compare time and DRAM bytes with the period before; when both agree, skip whole periods."""
     if w.sample_items == 0 or s.n_done < s.check_at:
@@ -681,7 +535,7 @@ def _sample(w, s, t):
     s.check_fs, s.check_dram, s.last_fs, s.last_dram = t, dram, d_fs, d_dram
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _roll(m, s, windows, t):
     """Close the activity window at t and set the clock from what went on in it."""
     _active(s, 0, t)
@@ -703,7 +557,7 @@ def _roll(m, s, windows, t):
         _halve(s, windows)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def _halve(s, windows):
     """Windows are full: join pairs and double the width."""
     half = windows.shape[0] // 2
@@ -720,7 +574,7 @@ def _halve(s, windows):
     s.win_width *= 2
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def warm(m_, w_, s_, nodes, chunks, sizes):
     """Put chunks of `sizes` bytes into L2 as an earlier kernel left them, oldest first; every partition holds whole ones."""
     m, w, s = m_[0], w_[0], s_[0]
@@ -735,7 +589,7 @@ def warm(m_, w_, s_, nodes, chunks, sizes):
             _evict(m, w, s, nodes, side, 0)
 
 
-@njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+@jit
 def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
     """Replay the kernel until its last CTA ends. Records come as arrays of one. Returns OK or TOO_LONG."""
     m, w, s = m_[0], w_[0], s_[0]

@@ -13,13 +13,14 @@ import numpy.typing as npt
 
 from hwmodels.errors import ConfigError
 from sim import engine as e
+from sim import records as rec
 from sim.machine import fs_per_cycle
 from sim.result import SPAN_DTYPE, WINDOW_FIELDS, KernelResult, Windows
 from sim.schedule.plan import Plan
 
 N_WINDOWS = 512
 MAX_SPANS = 400_000
-COUNTERS = e.SCALARS.names[e.SCALARS.names.index("hbm_read") : e.SCALARS.names.index("waits")]
+COUNTERS = rec.SCALARS.names[rec.SCALARS.names.index("hbm_read") : rec.SCALARS.names.index("waits")]
 WAITS = ("mma", "hbm", "l2", "sm_port", "barrier", "issue", "start", "epilogue")
 NODE_LIMIT = 2**31 - 4
 Records = npt.NDArray[np.void]
@@ -53,42 +54,50 @@ def _nodes(n_chunks: int, n_sides: int) -> Records:
     """L2 nodes of every chunk in every partition (node 0 unused), then one sentinel a partition, linked to itself."""
     n = n_chunks * n_sides
     if n > NODE_LIMIT:
-        raise ConfigError(f"the tile cuts A, B and C into {n_chunks} chunks, at most {NODE_LIMIT // n_sides} allowed: use a larger tile")
-    nodes = np.zeros(n + 1 + n_sides, e.NODE)
+        raise ConfigError(
+            f"the tile cuts A, B and C into {n_chunks} chunks, at most {NODE_LIMIT // n_sides} allowed: use a larger tile"
+        )
+    nodes = np.zeros(n + 1 + n_sides, rec.NODE)
     nodes["prev"][n + 1 :] = nodes["next"][n + 1 :] = np.arange(n + 1, n + 1 + n_sides)
     return nodes
 
 
-def _agents(machine: e.Machine, plan: Plan) -> Records:
+def _agents(machine: rec.Machine, plan: Plan) -> Records:
     n = plan.work.n_agents
-    agents = np.zeros(n, e.AGENT)
+    agents = np.zeros(n, rec.AGENT)
     agents["number"] = np.arange(n)
     agents["sm"], agents["gpc"] = plan.placement.sm[:n], plan.placement.gpc[:n]
     agents["side"] = machine.gpc_side[agents["gpc"]]
     return agents
 
 
-def _state(machine: e.Machine, plan: Plan, trace: bool) -> State:
+def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
     """Fresh state: large tables are zero-filled and so take memory only where they are touched."""
     bits = max(1, (plan.work.n_agents - 1).bit_length())
     clock = machine.fixed_fs_per_cycle or fs_per_cycle(machine.idle_mhz)
     n_chunks = plan.work.n_chunks
-    scalars = {"bits": bits, "fs_cycle": clock, "win_width": machine.window_fs, "win_end": machine.window_fs, "check_at": plan.work.sample_items}
+    scalars = {
+        "bits": bits,
+        "fs_cycle": clock,
+        "win_width": machine.window_fs,
+        "win_end": machine.window_fs,
+        "check_at": plan.work.sample_items,
+    }
     return State(
-        machine=_one(e.MACHINE, {name: value for name, value in machine._asdict().items() if name != "gpc_side"}),
-        work=_one(e.WORK, plan.work._asdict()),
-        scalars=_one(e.SCALARS, scalars),
+        machine=_one(rec.MACHINE, {name: value for name, value in machine._asdict().items() if name != "gpc_side"}),
+        work=_one(rec.WORK, plan.work._asdict()),
+        scalars=_one(rec.SCALARS, scalars),
         tree=np.full(2 << bits, e.NEVER, dtype=np.int64),
         agents=_agents(machine, plan),
-        sms=np.zeros(machine.n_sm, e.SM),
+        sms=np.zeros(machine.n_sm, rec.SM),
         nodes=_nodes(n_chunks, machine.n_sides),
-        lrc=np.zeros(n_chunks * machine.n_gpc, e.LRC),
+        lrc=np.zeros(n_chunks * machine.n_gpc, rec.LRC),
         windows=np.zeros((N_WINDOWS, 9)),
         spans=np.zeros((MAX_SPANS if trace else 0, 7), np.int64),
     )
 
 
-def warm_chunks(machine: e.Machine, work: e.Work) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def warm_chunks(machine: rec.Machine, work: rec.Work) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Chunks of A and B and their bytes, in the order an earlier kernel left them: what L2 can hold, latest last."""
     sizes = work.block_m * work.a_dram_bytes >> 8, work.block_n * work.b_dram_bytes >> 8
     keep = 2 * machine.l2_side_bytes * machine.n_sides // max(1, min(sizes)) + 1
@@ -96,7 +105,9 @@ def warm_chunks(machine: e.Machine, work: e.Work) -> tuple[npt.NDArray[np.int64]
     return chunks, np.where(chunks < work.first_b, *sizes)
 
 
-def run_kernel(machine: e.Machine, plan: Plan, *, warm: bool = False, floor_s: float = 0.0, trace: bool = False, name: str = "") -> KernelResult:
+def run_kernel(
+    machine: rec.Machine, plan: Plan, *, warm: bool = False, floor_s: float = 0.0, trace: bool = False, name: str = ""
+) -> KernelResult:
     """Replay one kernel. `floor_s` is the part of a kernel's time outside its CTAs (measured on an empty kernel)."""
     state = _state(machine, plan, trace)
     if warm:
@@ -105,11 +116,13 @@ def run_kernel(machine: e.Machine, plan: Plan, *, warm: bool = False, floor_s: f
             state.scalars[name] = 0
         state.scalars["filled"] = int(state.scalars["used"].sum())
     if e.run(*state) == e.TOO_LONG:
-        raise ConfigError(f"kernel longer than {2 ** (62 - int(state.scalars['bits'][0])) / 1e15:.2g} s of GPU time: drop --full, or use a larger tile")
+        raise ConfigError(
+            f"kernel longer than {2 ** (62 - int(state.scalars['bits'][0])) / 1e15:.2g} s of GPU time: drop --full, or use a larger tile"
+        )
     return _outcome(machine, plan, state, floor_s, name)
 
 
-def _outcome(machine: e.Machine, plan: Plan, state: e.State, floor_s: float, name: str) -> KernelResult:
+def _outcome(machine: rec.Machine, plan: Plan, state: e.State, floor_s: float, name: str) -> KernelResult:
     s, work = state.scalars[0], plan.work
     inside_fs = int(s["end_fs"])
     total_fs = inside_fs + int(s["skipped_fs"])
@@ -139,7 +152,7 @@ def _outcome(machine: e.Machine, plan: Plan, state: e.State, floor_s: float, nam
     )
 
 
-def _bytes(work: e.Work, c: Counters) -> dict[str, dict[str, int]]:
+def _bytes(work: rec.Work, c: Counters) -> dict[str, dict[str, int]]:
     """Bytes moved at each level, towards the tensor cores (read) and away from them (write)."""
     pairs = {
         "hbm": (c["hbm_read"], c["hbm_write"]),
@@ -167,7 +180,7 @@ def _lookups(state: e.State, c: Counters) -> dict[str, int]:
     return {name: int(value) for name, value in names.items()}
 
 
-def _utilisation(machine: e.Machine, work: e.Work, c: Counters, total_fs: int) -> dict[str, float]:
+def _utilisation(machine: rec.Machine, work: rec.Work, c: Counters, total_fs: int) -> dict[str, float]:
     """Busy fraction of each resource over the kernel's time inside its CTAs."""
     busy = {
         "tensor": c["tensor_fs"] / machine.n_sm,

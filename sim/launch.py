@@ -23,11 +23,23 @@ def play_call(call: Call, gpu: Gpu, options: Options, launch: str, stream_weight
     if stream_weights and gemm.weights == "hbm":
         raise ConfigError("stream-weights: needs weights in host memory, pinned or pageable, but weights = 'hbm'")
     reads = ["a"] + ([] if stream_weights else ["b"]) + (["epilogue operand"] if gemm.epilogue_bytes else [])
-    tensors = [Tensor("a", gemm.a_bytes, gemm.inputs), Tensor("b", gemm.b_bytes, gemm.weights), Tensor("c", gemm.c_bytes)]
+    tensors = [
+        Tensor("a", gemm.a_bytes, gemm.inputs),
+        Tensor("b", gemm.b_bytes, gemm.weights),
+        Tensor("c", gemm.c_bytes),
+    ]
     if gemm.epilogue_bytes:
         tensors.append(Tensor("epilogue operand", gemm.epilogue_bytes, gemm.inputs))
-    partial = call.plan.work.splits * gemm.batch * gemm.m * gemm.n * gemm.accumulator_bytes if call.plan.work.splits > 1 else 0
-    parts = _pieces(call, gpu, options) if stream_weights else tuple(Part(_timed(call, gpu, options, i)) for i in range(len(call.kernels)))
+    partial = (
+        call.plan.work.splits * gemm.batch * gemm.m * gemm.n * gemm.accumulator_bytes
+        if call.plan.work.splits > 1
+        else 0
+    )
+    parts = (
+        _pieces(call, gpu, options)
+        if stream_weights
+        else tuple(Part(_timed(call, gpu, options, i)) for i in range(len(call.kernels)))
+    )
     launches = _launches(call, tuple(reads), parts, stream_weights)
     if partial:
         tensors.append(Tensor("partial sums", partial))

@@ -14,10 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from hwmodels.spec import Gpu
-from sim.engine import Machine
+from sim.records import Machine
 
 FS_PER_S = 10**15
-MECHANISMS = ("coalescing", "l2_partitions", "gpc_port", "write_back", "tile_latency", "clock", "barriers", "smem_bandwidth")
+MECHANISMS = (
+    "coalescing",
+    "l2_partitions",
+    "gpc_port",
+    "write_back",
+    "tile_latency",
+    "clock",
+    "barriers",
+    "smem_bandwidth",
+)
 """What `without` can switch off: see the notes at each use."""
 
 

@@ -29,7 +29,9 @@ ADVICE = (
 )
 
 
-def build_result(call: Call, host: HostOutcome, gpu: Gpu, options: Options, family: str | None, tile: str, advise: bool) -> Result:
+def build_result(
+    call: Call, host: HostOutcome, gpu: Gpu, options: Options, family: str | None, tile: str, advise: bool
+) -> Result:
     """Assemble the frozen result of one call."""
     main = max(call.kernels, key=lambda kernel: kernel.time_s)
     limiter, evidence = find_limiter(main, call)
@@ -95,7 +97,9 @@ def _better(gpu: Gpu, factors: dict[str, float]) -> Gpu:
     update: dict[str, Any] = {}
     if "tensor" in factors:
         tensor, core = gpu.tensor.model_dump(), gpu.cuda_core.model_dump()
-        update["tensor"] = gpu.tensor.model_copy(update={k: v * factors["tensor"] for k, v in tensor.items() if k.endswith("per_sm")})
+        update["tensor"] = gpu.tensor.model_copy(
+            update={k: v * factors["tensor"] for k, v in tensor.items() if k.endswith("per_sm")}
+        )
         update["cuda_core"] = gpu.cuda_core.model_copy(update={k: v * factors["tensor"] for k, v in core.items()})
     if "hbm" in factors:
         update["hbm"] = gpu.hbm.model_copy(update={"bandwidth_gb_per_s": gpu.hbm.bandwidth_gb_per_s * factors["hbm"]})
@@ -104,7 +108,9 @@ def _better(gpu: Gpu, factors: dict[str, float]) -> Gpu:
         update["l2"] = gpu.l2.model_copy(update={k: getattr(gpu.l2, k) * factors["l2"] for k in keys})
     if "latency" in factors:
         f = factors["latency"]
-        update["l2"] = gpu.l2.model_copy(update={k: getattr(gpu.l2, k) * f for k in ("latency_cycles", "far_latency_cycles")})
+        update["l2"] = gpu.l2.model_copy(
+            update={k: getattr(gpu.l2, k) * f for k in ("latency_cycles", "far_latency_cycles")}
+        )
         update["hbm"] = gpu.hbm.model_copy(update={k: getattr(gpu.hbm, k) * f for k in ("latency_ns", "spread_ns")})
     return gpu.model_copy(update=update)
 

@@ -25,7 +25,15 @@ SPAN_DTYPE = np.dtype(
 )
 """One row a span: SM, CTA slot on that SM, output tile, k-iteration, start and end in femtoseconds of kernel time."""
 
-WINDOW_FIELDS = ("hbm_read_bytes", "hbm_write_bytes", "l2_read_bytes", "l2_write_bytes", "tensor_busy_fs", "active_ctas", "clock_mhz")
+WINDOW_FIELDS = (
+    "hbm_read_bytes",
+    "hbm_write_bytes",
+    "l2_read_bytes",
+    "l2_write_bytes",
+    "tensor_busy_fs",
+    "active_ctas",
+    "clock_mhz",
+)
 """Columns of `Windows.values`: sums over the window, except active_ctas (mean) and clock_mhz (in force)."""
 
 

@@ -1,6 +1,6 @@
 """Start here: one operation on one GPU, from host memory to the tensor cores and back.
 
-    workload + GPU -> configurations -> plans -> engine -> host program -> Result
+workload + GPU -> configurations -> plans -> engine -> host program -> Result
 """
 
 from __future__ import annotations

@@ -37,11 +37,15 @@ def bound_s(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> float:
     iterations = -(-gemm.k // config.block_k // config.split_k)
     mma = 2 * config.block_m * config.block_n * config.block_k / tensor_rate(gemm, config, gpu)
     shared = min(per_sm, -(-items * size // gpu.sm.count)) if config.loads != "tma" else 1
-    chunk = (config.block_m / config.cluster_n + config.block_n / config.cluster_m) * config.block_k * gemm.a_element_bytes
+    chunk = (
+        (config.block_m / config.cluster_n + config.block_n / config.cluster_m) * config.block_k * gemm.a_element_bytes
+    )
     load = chunk * min(items * size, slots * size) / gpu.l2.bytes_per_clk
     fixed = gpu.persistent.epilogue_cycles if config.loads == "tma" else gpu.multistage.epilogue_cycles
     cycles = waves * (iterations * max(mma * shared, load) + fixed)
-    traffic = gemm.compulsory_bytes + (2 * config.split_k * gemm.m * gemm.n * gemm.batch * 4 if config.split_k > 1 else 0)
+    traffic = gemm.compulsory_bytes + (
+        2 * config.split_k * gemm.m * gemm.n * gemm.batch * 4 if config.split_k > 1 else 0
+    )
     hbm = traffic / (gpu.hbm.bandwidth_gb_per_s * gpu.hbm.read_fraction * 1e9)
     reduction = gpu.split_k.reduce_floor_us * 1e-6 if config.split_k > 1 else 0.0
     return max(cycles / clock, hbm) + reduction

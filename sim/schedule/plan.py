@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from hwmodels.spec import Gpu
-from sim.engine import Work
+from sim.records import Work
 from sim.machine import Placement, place
 from sim.schedule.config import KernelConfig
 from sim.schedule.resources import Occupancy, occupancy
@@ -157,8 +157,13 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     """Bytes of rows and chunks of A and B at every level."""
     n_k = -(-gemm.k // config.block_k)
     values: dict[str, int] = {}
-    for operand, block, size in (("a", config.block_m, gemm.a_element_bytes), ("b", config.block_n, gemm.b_element_bytes)):
-        values[f"{operand}_l2_bytes"] = round(256 * _operand_row(gemm, operand, block, config.block_k, gpu.l2.sector_bytes))
+    for operand, block, size in (
+        ("a", config.block_m, gemm.a_element_bytes),
+        ("b", config.block_n, gemm.b_element_bytes),
+    ):
+        values[f"{operand}_l2_bytes"] = round(
+            256 * _operand_row(gemm, operand, block, config.block_k, gpu.l2.sector_bytes)
+        )
         values[f"{operand}_dram_bytes"] = max(1, round(256 * gemm.k * size / n_k))
         values[f"{operand}_sm_bytes"] = block * config.block_k * size
         values[f"{operand}_hbm_fs"] = _hbm_latency_fs(gpu, block * config.block_k * size, without)
@@ -198,7 +203,9 @@ def _sample_items(n_items: int, n_agents: int, group: int, cols: int, iterations
     return band * max(1, round(n_agents / band)) if band <= 2 * n_agents else n_agents
 
 
-def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, trace_sms: int = 0, without: Collection[str] = ()) -> Plan:
+def build_plan(
+    gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, trace_sms: int = 0, without: Collection[str] = ()
+) -> Plan:
     """Schedule `gemm` as `config` on `gpu`. Raises ConfigError (from `occupancy`) where the kernel does not fit."""
     fit = occupancy(config, gemm, gpu)
     grid_m, grid_n = _grid(gemm, config)
@@ -241,7 +248,9 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, t
         depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
         wrap=int(not is_persistent(config)),
         last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
-        c_l2_bytes=round(256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)),
+        c_l2_bytes=round(
+            256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
+        ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" else 0,
         hbm_x256=round(256 * _row_cost(gemm, config, gpu)),
         sample_items=_sample_items(n_items, agents, group, cols, iterations, full),

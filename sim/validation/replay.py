@@ -184,6 +184,8 @@ def simulator(gpu: Gpu) -> Predict:
 
 
 LONG_FLOPS = 3e12
+
+
 def _launches_before(case: Case) -> float:
     """Launches of the same kernel that came before the median one of a row (PROTOCOL.md: gemm.csv has bursts of 14, or 8
     of over 3 TFLOP; tile_sweep.csv of 12, its 8192^3 with pauses; counters.csv single launches)."""

@@ -1,0 +1,159 @@
+"""The engine's arguments: what the hardware is, what the kernel does, and the records its state is kept in.
+
+`Machine` and `Work` are read only. They and the state travel to the engine as numpy records, which numba passes as
+one pointer (as tuples of arrays, each event took 15 times as long).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+
+N_WAITS = 8
+MAX_STAGES = 32
+MAX_GPCS = 64
+MAX_SIDES = 2
+
+
+class Machine(NamedTuple):
+    """What the hardware is, as integers. Rates are femtoseconds (or 1/1024 cycles) for 1 KiB; built by `sim.machine`."""
+
+    n_sm: int
+    n_gpc: int
+    n_sides: int
+    gpc_side: Ints
+    """L2 partition of each GPC."""
+    l2_side_bytes: int
+    l2_fs_per_kib: int
+    """Of one partition."""
+    l2_write_weight_x256: int
+    l2_cycles: int
+    far_cycles: int
+    hbm_read_fs_per_kib: int
+    hbm_write_fs_per_kib: int
+    port_x1k_per_kib: int
+    """1/1024 SM cycles for 1 KiB into one SM."""
+    gpc_x1k_per_kib: int
+    """1/1024 SM cycles for 1 KiB into one GPC."""
+    idle_mhz: int
+    tensor_mhz: int
+    l2_mhz: int
+    fixed_fs_per_cycle: int
+    """> 0: the clock is held there."""
+    window_fs: int
+
+
+class Work(NamedTuple):
+    """What one kernel does, as integers: the same set for every family. Built by `sim.schedule`."""
+
+    n_agents: int
+    cluster_size: int
+    exclusive: int
+    """1: no two agents share an SM, so a ready tile may start its MMA without an event of its own."""
+    persistent: int
+    pingpong: int
+    n_items: int
+    grid_m: int
+    grid_n: int
+    cluster_m: int
+    cluster_n: int
+    raster_n: int
+    group: int
+    splits: int
+    n_k: int
+    k_per_split: int
+    n_chunks: int
+    """Chunks are numbered A, B, C; `first_b`, `first_c` begin the second and third."""
+    first_b: int
+    first_c: int
+    rows_a: int
+    rows_b: int
+    batch: int
+    block_m: int
+    block_n: int
+    stages: int
+    depth: int
+    """Loads in flight at most."""
+    a_l2_bytes: int
+    """Bytes one row piece (one row of one chunk) takes from L2, x256."""
+    b_l2_bytes: int
+    a_dram_bytes: int
+    b_dram_bytes: int
+    a_sm_bytes: int
+    """Bytes of a whole chunk as an SM receives it."""
+    b_sm_bytes: int
+    wrap: int
+    """1: rows past the edge are read as other rows (Triton's modulo), 0: not read (TMA)."""
+    last_k_x256: int
+    """Fraction of a chunk that the last k-iteration reads."""
+    hbm_x256: int
+    """Time of a read in units of its time in long rows, x256: rows opened for short runs cost more."""
+    a_hbm_fs: int
+    """Extra latency of a chunk that comes from HBM: the slowest of its lines."""
+    b_hbm_fs: int
+    c_l2_bytes: int
+    """Bytes one row of a C tile writes, x256."""
+    c_read_bytes: int
+    """Bytes one row of a C tile's residual reads, x256."""
+    mma_x16: int
+    """Tensor-core cycles of one iteration of one CTA, x16."""
+    mma_smem_x16: int
+    fill_smem_x16: int
+    epi_smem_x16: int
+    smem_bytes_per_mma: int
+    floor_x16: int
+    start_cycles: int
+    restart_cycles: int
+    """From the end of one CTA to the start of the next in its slot."""
+    barrier_cycles: int
+    drain_cycles: int
+    issue_cycles: int
+    latency_cycles: int
+    """Of a load instruction beyond L2's own latency (TMA)."""
+    epilogue_cycles: int
+    coalesce_bytes: int
+    """A GPC's request merges with one under way while no more than this was asked for since; 0: never."""
+    sample_items: int
+    """0: simulate everything; else the period whose repetition is looked for."""
+    trace_sm_below: int
+
+
+def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
+    """Record type: int64 fields by name, then fixed arrays (name, type, length)."""
+    fields = [(name, "i8") for name in names.split()]
+    return np.dtype(fields + [(name, kind, (n,)) for name, kind, n in arrays], align=True)  # type: ignore[call-overload]
+
+
+MACHINE = _record(" ".join(name for name in Machine._fields if name != "gpc_side"))
+WORK = _record(" ".join(Work._fields))
+SCALARS = _record(
+    "bits fs_cycle hbm_free next_item n_done n_events end_fs skipped_fs skipped_items cycles_x1k "
+    "check_at check_fs check_dram last_fs last_dram n_spans spans_lost active active_at "
+    "win_start win_end win_width n_win win_tensor win_l2r win_l2w win_hbmr win_hbmw win_active "
+    "hbm_read hbm_write l2_read l2_write sm_read sm_write fabric coalesced n_access n_hit n_merged n_miss n_coalesced "
+    "filled written clean_out back overwritten tensor_fs smem_fs port_fs l2_fs hbm_fs n_mma n_loads n_stores",
+    ("waits", "i8", N_WAITS),
+    ("used", "i8", MAX_SIDES),
+    ("l2_free", "i8", MAX_SIDES),
+    ("gpc_free", "i8", MAX_GPCS),
+    ("gpc_asked", "i8", MAX_GPCS),
+)
+"""Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
+AGENT = _record(
+    "number phase sm gpc side begun issue_free epi0 epi1 c_k c_nk c_slot c_item c_j p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
+    ("ready", "i8", MAX_STAGES),
+    ("queue", "i8", MAX_STAGES + 2),
+    ("why", "i1", MAX_STAGES),
+)
+"""One agent: c_ is its consumer's position (k-iteration, iterations of the item, ring slot, item, items begun), p_ its
+producer's; a ring of stages with the time each is ready and why; the items its producer took."""
+SM = _record("port_free tensor_free smem_free")
+LRC = np.dtype([("until", "i8"), ("asked", "i8")])
+"""A chunk's request by one GPC: under way until; what the GPC had asked for by then."""
+NODE = np.dtype([("fill", "i8"), ("prev", "i4"), ("next", "i4"), ("flags", "i4"), ("part", "i4")])
+"""One chunk in one L2 partition: when its fill arrives, its neighbours in LRU order (0: not listed), what is held (HOME,
+COPY, DIRTY) and the bytes of one such part."""
