@@ -88,8 +88,10 @@ def gpc_sides(n_gpc: int, n_sides: int) -> npt.NDArray[np.int64]:
 
 
 def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], sustained: bool = False) -> Machine:
-    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off; `sustained`: the
-    board has been at tensor-bound work for longer than `activity.sustain_ms`."""
+    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off.
+
+    `sustained`: the board has been at tensor-bound work for longer than `activity.sustain_ms`.
+    """
     n_gpc = len(gpc_sizes(gpu))
     sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
     held = clock_mhz or (gpu.clock.boost_mhz if "clock" in without else None)

@@ -6,7 +6,7 @@ one pointer (as tuples of arrays, each event took 15 times as long).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ MAX_SIDES = 2
 
 
 class Machine(NamedTuple):
-    """What the hardware is, as integers. Rates are femtoseconds (or 1/1024 cycles) for 1 KiB; built by `sim.machine`."""
+    """What the hardware is, as integers. Rates are fs (or 1/1024 cycles) for 1 KiB; built by `sim.machine`."""
 
     n_sm: int
     n_gpc: int
@@ -124,8 +124,8 @@ class Work(NamedTuple):
 
 def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
     """Record type: int64 fields by name, then fixed arrays (name, type, length)."""
-    fields = [(name, "i8") for name in names.split()]
-    return np.dtype(fields + [(name, kind, (n,)) for name, kind, n in arrays], align=True)  # type: ignore[call-overload]
+    fields: list[Any] = [(name, "i8") for name in names.split()]
+    return np.dtype([*fields, *((name, kind, (n,)) for name, kind, n in arrays)], align=True)
 
 
 MACHINE = _record(" ".join(name for name in Machine._fields if name != "gpc_side"))
@@ -144,7 +144,8 @@ SCALARS = _record(
 )
 """Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
 AGENT = _record(
-    "number phase sm gpc side begun issue_free epi0 epi1 c_k c_nk c_slot c_item c_j p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
+    "number phase sm gpc side begun issue_free epi0 epi1 c_k c_nk c_slot c_item c_j "
+    "p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
     ("ready", "i8", MAX_STAGES),
     ("queue", "i8", MAX_STAGES + 2),
     ("why", "i1", MAX_STAGES),
@@ -155,5 +156,5 @@ SM = _record("port_free tensor_free smem_free")
 LRC = np.dtype([("until", "i8"), ("asked", "i8")])
 """A chunk's request by one GPC: under way until; what the GPC had asked for by then."""
 NODE = np.dtype([("fill", "i8"), ("prev", "i4"), ("next", "i4"), ("flags", "i4"), ("part", "i4")])
-"""One chunk in one L2 partition: when its fill arrives, its neighbours in LRU order (0: not listed), what is held (HOME,
-COPY, DIRTY) and the bytes of one such part."""
+"""One chunk in one L2 partition: when its fill arrives, its neighbours in LRU order (0: not listed), what is held
+(HOME, COPY, DIRTY) and the bytes of one such part."""

@@ -7,8 +7,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from hwmodels.spec import Gpu
-from sim.records import Work
 from sim.machine import Placement, place
+from sim.records import Work
 from sim.schedule.config import KernelConfig
 from sim.schedule.resources import Occupancy, occupancy
 from workloads.gemm import Gemm
@@ -59,7 +59,7 @@ def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
 
 
 def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
-    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: every instruction reads A and B from shared memory."""
+    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: all operands are read from shared memory."""
     along_m = config.mma_m_along == "m"
     side_m, side_n = (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
     n_m = -(-side_m // WGMMA_M)
@@ -142,8 +142,8 @@ def _hbm_latency_fs(gpu: Gpu, chunk_bytes: float, without: Collection[str]) -> i
 
 
 def _row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Time of HBM reads over that of long rows: a DRAM row is opened once for the part of it that the ring asks for at a
-    time, the larger operand deciding."""
+    """Time of HBM reads over that of long rows: a DRAM row is opened once for the part of it that the ring asks for at
+    a time, the larger operand deciding."""
     operand = "a" if gemm.m >= gemm.n else "b"
     size = gemm.a_element_bytes
     if gemm.k_is_contiguous(operand):
