@@ -1,0 +1,28 @@
+"""The command `tilewalk`. The application is declared in `viz.commands.app`; here is only what must come before it.
+
+Exit codes: 0, 2 for what a user can get wrong (one line on stderr), 130 for an interrupt. A defect still traces.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> None:
+    """Run the command line and leave the process.
+
+    The application is imported here, so that an interrupt while it loads is answered too. After an interrupt the
+    process ends at once: compiled code of the engine may still run in a thread, and would have to be waited for.
+    """
+    try:
+        from viz.commands.app import app
+
+        app(prog_name="tilewalk")
+    except KeyboardInterrupt:
+        print("tilewalk: interrupted", file=sys.stderr)  # noqa: T201, nothing else is loaded yet
+        os._exit(130)
+    except SystemExit as leaving:
+        if leaving.code == 130:
+            os._exit(130)
+        raise

@@ -1,0 +1,104 @@
+"""The typer application: what commands there are and what they take. Each is imported when it is run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hwmodels.folders import list_gpus
+from viz.commands.failures import Commands, SizedCommand
+from viz.commands.options import GPU, SET, GemmOptions, completing, option, taking_all
+
+app = typer.Typer(
+    name="tilewalk",
+    cls=Commands,
+    help="Simulate how data moves through a GPU during a matrix multiplication.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+gpus = typer.Typer(name="gpus", help="List the GPUs that are shipped, or show one.", rich_markup_mode=None)
+app.add_typer(gpus)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            typer.echo(f"tilewalk {version('tilewalk')}")
+        except PackageNotFoundError:
+            typer.echo("tilewalk, not installed")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def tilewalk(
+    ctx: typer.Context,
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True, show_default=False)
+    ] = False,
+) -> None:
+    """Simulate how data moves through a GPU during a matrix multiplication."""
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def _gemm(options: GemmOptions) -> None:
+    """Simulate C[m, n] = A[m, k] B[k, n] and print one screen: time, traffic, limiter, what would help."""
+    from viz.commands.gemm import gemm
+
+    gemm(options)
+
+
+def _explain(options: GemmOptions) -> None:
+    """Follow one tile of C[m, n] = A[m, k] B[k, n] through the hierarchy, in plain words with this run's times."""
+    from viz.commands.gemm import explain
+
+    explain(options)
+
+
+app.command("gemm", cls=SizedCommand)(taking_all(_gemm))
+app.command("explain", cls=SizedCommand)(taking_all(_explain))
+
+
+@gpus.callback(invoke_without_command=True)
+def list_all(ctx: typer.Context) -> None:
+    """List the GPUs that are shipped, or show one."""
+    if ctx.invoked_subcommand is None:
+        from viz.commands.gpus import list_all
+
+        list_all()
+
+
+@gpus.command()
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help="A shipped GPU, or a TOML file of your own.", autocompletion=completing(list_gpus())
+        ),
+    ],
+    sets: Annotated[list[str] | None, SET] = None,
+) -> None:
+    """Every value of one GPU with unit, kind and source."""
+    from viz.commands.gpus import show
+
+    show(name, sets or [])
+
+
+@app.command()
+def validate(
+    measurements: Annotated[str, option("Table of measured kernels: gemm, tile_sweep or counters", "FILE.csv")],
+    gpu: Annotated[str, GPU] = "h200_sxm",
+    sets: Annotated[list[str] | None, SET] = None,
+    tile: Annotated[str | None, option("auto: ignore the measured kernel, and choose", "auto")] = None,
+    limit: Annotated[str | None, option("Take so many rows, in proportion to their groups", "N")] = None,
+    markdown: Annotated[str | None, option("Write the report as a page of Markdown", "FILE")] = None,
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False,
+) -> None:
+    """Replay a table of measured kernels and print the error of each group, beside a fitted roofline's."""
+    from viz.commands.validate import validate
+
+    validate(measurements, gpu, sets or [], tile=tile, limit=limit, markdown=markdown, json=json)

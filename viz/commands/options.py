@@ -1,0 +1,123 @@
+"""What `tilewalk gemm` and `tilewalk explain` can be told, once for both; all still as the words that were typed."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import MISSING, dataclass, fields
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from hwmodels.folders import list_gpus
+from sim.program import LAUNCH_MODES
+from sim.schedule.config import FAMILIES
+from workloads.dtypes import BYTES, COMBINATIONS
+from workloads.gemm import EPILOGUES, L2_STATES, LAYOUTS, OPERAND_PLACES, RESULT_PLACES
+
+Word = str | None
+
+MOST_IN_USAGE = 4
+"""Choices that are short enough to stand where the value would."""
+
+
+def one_of(text: str, names: Iterable[str]) -> Any:
+    """An option whose value is one of `names`, as far as its own check goes; the shell completes them."""
+    known = list(names)
+    few = len(known) <= MOST_IN_USAGE
+    shown = "" if few else f": {', '.join(known)}"
+    return typer.Option(
+        help=f"{text}{shown}.", metavar="|".join(known) if few else "NAME", autocompletion=completing(known)
+    )
+
+
+def completing(known: Iterable[str]) -> Callable[[str], list[str]]:
+    """What typer calls when the shell asks for completions."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in known if name.startswith(incomplete)]
+
+    return complete
+
+
+def option(text: str, metavar: str | None = None, *flags: str) -> Any:
+    """Any other option, or a flag where `metavar` is None."""
+    return typer.Option(*flags, help=f"{text}.", metavar=metavar)
+
+
+def size(metavar: str, text: str) -> Any:
+    """One of the three sizes."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+GPU = one_of("GPU, or a TOML file of your own", list_gpus())
+SET = option("A value of the GPU, KEY=VALUE or KEY=*FACTOR; may be repeated", "KEY=VALUE", "--set")
+
+
+@dataclass(frozen=True)
+class GemmOptions:
+    """The words of one command line, named as in `Gemm`, `KernelConfig` and `simulate` where they mean the same."""
+
+    m: Annotated[str, size("M", "Rows of A and C.")]
+    n: Annotated[str, size("N", "Columns of B and C.")]
+    k: Annotated[str, size("K", "Columns of A, rows of B.")]
+    gpu: Annotated[str, GPU] = "h200_sxm"
+    dtype: Annotated[str, one_of("Type of A and B", COMBINATIONS)] = "bf16"
+    acc_dtype: Annotated[Word, one_of("Type that products are summed in", ("fp64", "fp32", "fp16", "int32"))] = None
+    out_dtype: Annotated[Word, one_of("Type of C", BYTES)] = None
+    batch: Annotated[str, option("Products of these sizes", "B")] = "1"
+    layout: Annotated[str, one_of("How A, then B, is stored; n: as it is, B [k, n]; t: B [n, k]", LAYOUTS)] = "tn"
+    lda: Annotated[Word, option("Leading dimension of A in elements", "LD")] = None
+    ldb: Annotated[Word, option("Leading dimension of B in elements", "LD")] = None
+    ldc: Annotated[Word, option("Leading dimension of C in elements", "LD")] = None
+    epilogue: Annotated[str, one_of("What follows the product", EPILOGUES)] = "none"
+    l2: Annotated[str, one_of("Whether A and B are in L2 at the start", L2_STATES)] = "cold"
+    inputs: Annotated[str, one_of("Where A starts", OPERAND_PLACES)] = "hbm"
+    weights: Annotated[str, one_of("Where B starts", OPERAND_PLACES)] = "hbm"
+    result: Annotated[str, one_of("Where C must end", RESULT_PLACES)] = "hbm"
+    stream_weights: Annotated[
+        bool, option("Bring B in piece by piece, with double buffering", None, "--stream-weights")
+    ] = False
+    launch: Annotated[str, one_of("How kernels are launched", LAUNCH_MODES)] = "stream"
+    family: Annotated[Word, one_of("Kernel family", FAMILIES)] = None
+    tile: Annotated[Word, option("Tile of a CTA in elements, or auto: simulate the whole menu", "BMxBNxBK")] = None
+    stages: Annotated[Word, option("Slots of the load pipeline", "S")] = None
+    warps: Annotated[Word, option("Warps of a CTA", "W")] = None
+    cluster: Annotated[Word, option("CTAs of a cluster along m and n", "CMxCN")] = None
+    group: Annotated[Word, option("Tiles along m that consecutive CTAs walk together", "G")] = None
+    split: Annotated[Word, option("Slices of k, summed by a second kernel", "S")] = None
+    kernel_name: Annotated[Word, option("Take the configuration from a real kernel's name", "NAME")] = None
+    clock: Annotated[Word, option("Hold the SM clock here", "MHZ")] = None
+    sets: Annotated[list[str] | None, SET] = None
+    without: Annotated[
+        list[str] | None, option("Switch one mechanism of the model off; may be repeated", "MECHANISM")
+    ] = None
+    full: Annotated[bool, option("Replay every wave, however many repeat", None, "--full")] = False
+    figure: Annotated[Word, option("Draw journey, timeline and roofline into a .png, .svg or .pdf file", "FILE")] = None
+    trace: Annotated[Word, option("Write a trace for Perfetto or Chrome", "FILE")] = None
+    save: Annotated[Word, option("Save the result for sim.load", "FILE")] = None
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False
+    quiet: Annotated[bool, option("Print the time alone", None, "--quiet", "-q")] = False
+
+
+def taking_all(run: Callable[[GemmOptions], None]) -> Callable[..., None]:
+    """A function with every field of `GemmOptions` as a parameter, as typer reads it, that calls `run`."""
+
+    def command(**words: Any) -> None:
+        run(GemmOptions(**words))
+
+    hints = get_type_hints(GemmOptions, include_extras=True)
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [
+            inspect.Parameter(
+                field.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty if field.default is MISSING else field.default,
+                annotation=hints[field.name],
+            )
+            for field in fields(GemmOptions)
+        ]
+    )
+    command.__annotations__ = hints
+    command.__doc__ = run.__doc__
+    return command

@@ -1,0 +1,45 @@
+"""Files that a command writes: checked before anything long begins, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from hwmodels.errors import ConfigError
+from viz.commands.values import refused
+
+
+def checked(paths: Mapping[str, str | None]) -> dict[str, Path]:
+    """{option: path} of those given, links followed. Raises `ConfigError` for one that cannot be written, or is named
+    twice."""
+    found: dict[str, Path] = {}
+    for option, text in paths.items():
+        if text is not None:
+            path = writable(f"--{option}", text)
+            twice = next((other for other, known in found.items() if known == path), None)
+            if twice is not None:
+                raise refused(f"--{option}", text, f"another file than that of --{twice}")
+            found[option] = path
+    return found
+
+
+def writable(option: str, text: str) -> Path:
+    """The file that `text` names, proven by a temporary one beside it."""
+    try:
+        path = Path(os.path.realpath(text))
+        if not text or path.is_dir():
+            raise refused(option, text, "the name of a file, not of a folder")
+        if path.exists() and not path.is_file():
+            raise refused(option, text, "the name of a file, not of a device or pipe")
+        if path.exists() and not os.access(path, os.W_OK):
+            raise refused(option, text, "a file that may be overwritten; this one is read-only")
+        with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+            return path
+    except OSError as error:
+        raise refused(option, text, f"a file that can be written ({error.strerror or error})") from None
+    except ValueError as error:
+        if isinstance(error, ConfigError):
+            raise
+        raise refused(option, text, f"a file name ({error})") from None

@@ -1,0 +1,126 @@
+"""From the words of a command line to what `sim.simulate` takes; contradicting options are refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hwmodels.catalog import load_gpu
+from hwmodels.errors import ConfigError
+from viz.commands.options import GemmOptions
+from viz.commands.values import extents, integer, mhz, optional_integer
+from workloads.gemm import MAX_BATCH, MAX_DIMENSION, MAX_LEADING, Gemm
+
+if TYPE_CHECKING:
+    from hwmodels.spec import Gpu
+    from sim.schedule.config import KernelConfig
+
+LIMITS = {"stages": 64, "warps": 32, "group": MAX_DIMENSION, "split": MAX_DIMENSION}
+MAX_BLOCK, MAX_CLUSTER = 4096, 16
+"""As `sim.schedule.resources` allows, which then says what fits the GPU."""
+SHAPING = ("tile", "stages", "warps", "cluster", "group", "split")
+"""Options that give a part of the kernel configuration."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One call of `simulate`: its two arguments and its keywords."""
+
+    gemm: Gemm
+    gpu: Gpu
+    keywords: dict[str, Any]
+
+
+def request(options: GemmOptions, *, trace: bool, advise: bool) -> Request:
+    """Everything that is to be simulated. Raises `ConfigError` for the first thing that is wrong."""
+    refuse_contradictions(options)
+    gemm = workload(options)
+    gpu = load_gpu(options.gpu, options.sets or ())
+    keywords = {
+        "clock_mhz": mhz("--clock", options.clock),
+        "full": options.full,
+        "trace": trace,
+        "advise": advise,
+        "launch": options.launch,
+        "stream_weights": options.stream_weights,
+        "without": tuple(options.without or ()),
+        **choice(options, gemm, gpu),
+    }
+    return Request(gemm, gpu, keywords)
+
+
+def workload(options: GemmOptions) -> Gemm:
+    """The GEMM. Raises `ConfigError`."""
+    return Gemm(
+        m=integer("M", options.m, MAX_DIMENSION),
+        n=integer("N", options.n, MAX_DIMENSION),
+        k=integer("K", options.k, MAX_DIMENSION),
+        batch=integer("--batch", options.batch, MAX_BATCH),
+        dtype=options.dtype,
+        acc_dtype=options.acc_dtype,
+        out_dtype=options.out_dtype,
+        layout=options.layout,
+        lda=optional_integer("--lda", options.lda, MAX_LEADING),
+        ldb=optional_integer("--ldb", options.ldb, MAX_LEADING),
+        ldc=optional_integer("--ldc", options.ldc, MAX_LEADING),
+        epilogue=options.epilogue,
+        l2=options.l2,
+        inputs=options.inputs,
+        weights=options.weights,
+        result=options.result,
+    )
+
+
+def refuse_contradictions(options: GemmOptions) -> None:
+    """Raise `ConfigError` where one option leaves another no say."""
+    given = [name for name in (*SHAPING, "family") if getattr(options, name) is not None]
+    if options.kernel_name is not None and given:
+        raise _contradiction("--kernel-name", given[0], "the name says it all")
+    shaping = [name for name in given if name not in ("tile", "family")]
+    if options.tile == "auto" and shaping:
+        raise _contradiction("--tile auto", shaping[0], "the whole menu is tried")
+    if options.split not in (None, "1") and options.family not in (None, "split_k"):
+        raise _contradiction(f"--family {options.family}", "split", "only split_k cuts k into slices")
+    if options.stream_weights and options.weights == "hbm":
+        raise _contradiction("--stream-weights", "weights hbm", "there is nothing to bring in; say pinned or pageable")
+
+
+def _contradiction(one: str, other: str, why: str) -> ConfigError:
+    return ConfigError(f"{one} with --{other}: must be one or the other, {why} (command line)")
+
+
+def choice(options: GemmOptions, gemm: Gemm, gpu: Gpu) -> dict[str, Any]:
+    """The keywords of `simulate` that say which kernel: a configuration, or how to choose one."""
+    if options.kernel_name is not None:
+        from sim.schedule.names import parse_kernel_name
+
+        return {"config": parse_kernel_name(options.kernel_name, gemm)}
+    if options.tile == "auto":
+        return {"family": options.family, "tile": "auto"}
+    parts = given_parts(options)
+    return {"config": _completed(options, gemm, gpu, parts)} if parts else {"family": options.family}
+
+
+def given_parts(options: GemmOptions) -> dict[str, int]:
+    """The fields of `KernelConfig` that were given."""
+    fields: dict[str, tuple[int, ...] | None] = {
+        "block_m block_n block_k": extents("--tile", options.tile, "BMxBNxBK", MAX_BLOCK),
+        "cluster_m cluster_n": extents("--cluster", options.cluster, "CMxCN", MAX_CLUSTER),
+    }
+    parts = {
+        name: value
+        for names, values in fields.items()
+        if values is not None
+        for name, value in zip(names.split(), values, strict=True)
+    }
+    for name, high in LIMITS.items():
+        value = optional_integer(f"--{name}", getattr(options, name), high)
+        if value is not None:
+            parts["split_k" if name == "split" else name] = value
+    return parts
+
+
+def _completed(options: GemmOptions, gemm: Gemm, gpu: Gpu, parts: dict[str, int]) -> KernelConfig:
+    from sim.schedule.choose import complete
+
+    return complete(gemm, gpu, family=options.family, **parts)

@@ -1,0 +1,59 @@
+"""Words of the command line into numbers and sizes; each refusal names the option, the value and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from hwmodels.errors import ConfigError
+from workloads.gemm import MAX_DIMENSION
+
+SIZES = f"an integer from 1 to {MAX_DIMENSION}"
+MIN_MHZ, MAX_MHZ = 100, 10_000
+"""As `sim.simulate` allows."""
+_LONGEST_SHOWN = 60
+_LONGEST_NUMBER = 18
+
+
+def integer(name: str, text: str, high: int) -> int:
+    """A whole number from 1 to `high`, in plain digits."""
+    if re.fullmatch(r"\d+", text, re.ASCII) and len(text) <= _LONGEST_NUMBER and 1 <= int(text) <= high:
+        return int(text)
+    raise refused(name, text, f"an integer from 1 to {high}")
+
+
+def optional_integer(name: str, text: str | None, high: int) -> int | None:
+    """As `integer`; None where the option was not given."""
+    return None if text is None else integer(name, text, high)
+
+
+def mhz(name: str, text: str | None) -> float | None:
+    """A clock in MHz; None where the option was not given."""
+    if text is None:
+        return None
+    try:
+        value = float(text) if len(text) <= _LONGEST_NUMBER and "_" not in text else math.nan
+    except ValueError:
+        value = math.nan
+    if not MIN_MHZ <= value <= MAX_MHZ:
+        raise refused(name, text, f"a number from {MIN_MHZ} to {MAX_MHZ} MHz")
+    return value
+
+
+def extents(name: str, text: str | None, form: str, high: int) -> tuple[int, ...] | None:
+    """Whole numbers joined by x as in `form` (such as "BMxBNxBK"); None where the option was not given."""
+    if text is None:
+        return None
+    parts = text.split("x")
+    if len(parts) != form.count("x") + 1 or not all(re.fullmatch(r"[1-9]\d{0,5}", part, re.ASCII) for part in parts):
+        raise refused(name, text, f"{form}, integers from 1 to {high}")
+    values = tuple(int(part) for part in parts)
+    if max(values) > high:
+        raise refused(name, text, f"{form}, integers from 1 to {high}")
+    return values
+
+
+def refused(name: str, text: str, allowed: str) -> ConfigError:
+    """The error for a word of the command line."""
+    shown = repr(text) if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]!r}..."
+    return ConfigError(f"{name} = {shown}: must be {allowed} (command line)")
