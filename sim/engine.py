@@ -55,8 +55,17 @@ def _unlink(nodes, i):
 
 
 @jit
-def _front(nodes, i, sentinel):
+def _use(m, s, nodes, i, sentinel):
+    """A hit: make node `i` the most recently used of its side, unless it became so within 1/16 of a capacity of fills
+    (nearly LRU, at a quarter of the memory traffic)."""
+    if (s.filled + s.written - nodes[i].moved) << 4 > m.l2_side_bytes:
+        _front(s, nodes, i, sentinel)
+
+
+@jit
+def _front(s, nodes, i, sentinel):
     """Make node `i` the most recently used of its side."""
+    nodes[i].moved = s.filled + s.written
     head = nodes[sentinel].next
     if head == i:
         return
@@ -136,7 +145,7 @@ def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
     nodes[i].part = part
     missed = nodes[i].flags & HOME == 0
     arrival = _fill_home(m, w, s, nodes, other, i, part, hbm_fs, t) if missed else max(t, nodes[i].fill)
-    _front(nodes, i, 2 * w.n_chunks + 1 + other)
+    _front(s, nodes, i, 2 * w.n_chunks + 1 + other)
     _evict(m, w, s, nodes, other, t)
     _l2_serve(m, s, other, t, part)
     s.fabric += part
@@ -159,7 +168,7 @@ def _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t):
         arrival = max(arrival, _fill_home(m, w, s, nodes, side, i, part, hbm_fs, t))
         missed = True
     nodes[i].fill = max(nodes[i].fill, arrival)
-    _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
+    _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     _evict(m, w, s, nodes, side, t)
     if missed:
         s.n_miss += 1
@@ -177,7 +186,7 @@ def _lookup(m, w, s, nodes, side, chunk, held, hbm_fs, t):
     whole = HOME | COPY if m.n_sides == 2 else HOME
     if nodes[i].flags & whole != whole:
         return _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t)
-    _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
+    _use(m, s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     arrival = nodes[i].fill
     if arrival > t:
         s.n_merged += 1
@@ -223,7 +232,7 @@ def _store(m, w, s, nodes, chunk, n_bytes, t):
             s.used[side] += part
         nodes[i].flags |= HOME | DIRTY
         s.written += part
-        _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
+        _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
         _evict(m, w, s, nodes, side, t)
         _l2_serve(m, s, side, t, (n_bytes >> (m.n_sides - 1)) * m.l2_write_weight_x256 >> 8)
     s.l2_write += n_bytes
@@ -585,7 +594,7 @@ def warm(m_, w_, s_, nodes, chunks, sizes):
             nodes[i].flags = HOME | COPY if m.n_sides == 2 else HOME
             nodes[i].part = part
             s.used[side] += part * m.n_sides
-            _front(nodes, i, m.n_sides * w.n_chunks + 1 + side)
+            _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
             _evict(m, w, s, nodes, side, 0)
 
 

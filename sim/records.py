@@ -155,6 +155,6 @@ producer's; a ring of stages with the time each is ready and why; the items its 
 SM = _record("port_free tensor_free smem_free")
 LRC = np.dtype([("until", "i8"), ("asked", "i8")])
 """A chunk's request by one GPC: under way until; what the GPC had asked for by then."""
-NODE = np.dtype([("fill", "i8"), ("prev", "i4"), ("next", "i4"), ("flags", "i4"), ("part", "i4")])
-"""One chunk in one L2 partition: when its fill arrives, its neighbours in LRU order (0: not listed), what is held
-(HOME, COPY, DIRTY) and the bytes of one such part."""
+NODE = np.dtype([("fill", "i8"), ("moved", "i8"), ("prev", "i4"), ("next", "i4"), ("flags", "i4"), ("part", "i4")])
+"""One chunk in one L2 partition: when its fill arrives, what had been filled when it last moved to the front, its
+neighbours in that order (0: not listed), what is held (HOME, COPY, DIRTY) and the bytes of one such part."""
