@@ -1,107 +1,39 @@
-"""Every code block of the README and the docs runs; every link in them leads somewhere.
+"""Every code block of the README and the docs runs and shows what it says it does; every link leads somewhere.
 
-The word after a fence says what becomes of the block:
-- `bash` runs through `bash -euo pipefail`, in a directory of its file's own that holds a link to `hwmodels`;
-- `python` runs in that directory too; the blocks of a file share one namespace, in order;
-- `text output` must equal what the block before it printed;
-- `toml` and `json` must parse; `text` is left alone;
-- `bash setup` (the README's two) is run from nothing by `.ci/run`.
+What becomes of a block is said by the word after its fence: see `docs/make_images.py`, which also brings the pages'
+pictures and printed output up to date.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import json
-import os
 import re
-import subprocess
-import sys
-import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
+from docs.make_images import FENCE, PAGES, ROOT, blocks, link_data, pictures, refresh, run_blocks
+
 LINK = re.compile(r"\]\((?P<target>[^)\s#]+)(?:#[^)]*)?\)")
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 
 
-class Block(NamedTuple):
-    """One fenced block: what stands after the fence, its text, and the line of the page on which the text begins."""
-
-    info: str
-    code: str
-    line: int
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    return [Block(m["info"].strip(), m["code"], text.count("\n", 0, m.start("code")) + 1) for m in FENCE.finditer(text)]
-
-
-class Runner:
-    """Runs the blocks of one page in one directory and one namespace."""
-
-    def __init__(self, page: Path, folder: Path) -> None:
-        self.page = page
-        self.folder = folder
-        self.namespace: dict[str, Any] = {"__name__": "__main__"}
-        self.printed = ""
-
-    def bash(self, block: Block) -> None:
-        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        env = os.environ | {"PATH": path, "COLUMNS": "100", "NO_COLOR": "1"}
-        command = ["bash", "-euo", "pipefail", "-c", block.code]
-        done = subprocess.run(
-            command, cwd=self.folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{self.page.name}, line {block.line}: {done.stdout}{done.stderr}"
-        self.printed = done.stdout
-
-    def python(self, block: Block) -> None:
-        source = "\n" * (block.line - 1) + block.code  # tracebacks name the page's own lines
-        with contextlib.redirect_stdout(io.StringIO()) as out:
-            exec(compile(source, str(self.page), "exec"), self.namespace)
-        self.printed = out.getvalue()
-
-    def output(self, block: Block) -> None:
-        assert block.code.split("\n") == self.printed.split("\n"), f"{self.page.name}, line {block.line}"
-
-
-def leave(_: Block) -> None:
-    """What is not executed."""
-
-
-def actions(runner: Runner) -> dict[str, Callable[[Block], Any]]:
-    return {
-        "bash": runner.bash,
-        "python": runner.python,
-        "text output": runner.output,
-        "toml": lambda block: tomllib.loads(block.code),
-        "json": lambda block: json.loads(block.code),
-        "text": leave,
-        "bash setup": leave,
-    }
-
-
-def run_blocks(page: Path, folder: Path) -> None:
-    action_of = actions(Runner(page, folder))
-    for block in blocks(page):
-        assert block.info in action_of, f"{page.name}, line {block.line}: say what becomes of the block {block.info!r}"
-        action_of[block.info](block)
+@each_page
+def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    link_data(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for block, printed in run_blocks(page, tmp_path):
+        where = f"{page.name}, line {block.line}: not what is printed now; run docs/make_images.py"
+        assert block.code.split("\n") == printed.split("\n"), where
+    saved = {path.name for path in tmp_path.glob("*.png")}
+    assert [picture.name for picture in pictures(page) if picture.name not in saved] == [], "shown, but not made there"
 
 
 @each_page
-def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "hwmodels").symlink_to(ROOT / "hwmodels")  # so that paths read as from a checkout
-    monkeypatch.chdir(tmp_path)
-    run_blocks(page, tmp_path)
+def test_pictures_are_pictures(page: Path) -> None:
+    for picture in pictures(page):
+        assert picture.read_bytes().startswith(PNG_SIGNATURE), picture.name
 
 
 @each_page
@@ -111,6 +43,12 @@ def test_every_fence_was_seen(page: Path) -> None:
     assert n_fences == 2 * len(blocks(page))
 
 
+def written(text: str, folder: Path) -> Path:
+    page = folder / "page.md"
+    page.write_text(text, encoding="utf-8")
+    return page
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -118,14 +56,20 @@ def test_every_fence_was_seen(page: Path) -> None:
         "```python\n1 / 0\n```\n",
         "```toml\na = \n```\n",
         "```\nanything\n```\n",
-        "```python\nprint(1)\n```\n\n```text output\n2\n```\n",
     ],
 )
 def test_what_is_wrong_in_a_block_is_noticed(text: str, tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(text, encoding="utf-8")
     with pytest.raises((AssertionError, ValueError, ZeroDivisionError)):
-        run_blocks(page, tmp_path)
+        run_blocks(written(text, tmp_path), tmp_path)
+
+
+def test_output_is_noted_and_refreshed(tmp_path: Path) -> None:
+    python, bash = "```python\nprint(1)\n```\n", "```bash\nprintf 'a \\nb\\n'\n```\n"
+    text = f"{python}\n```text output\n{{}}```\n\n{bash}\n```text output\n{{}}```\n"
+    page = written(text.format("2\n", ""), tmp_path)
+    assert [printed for _, printed in run_blocks(page, tmp_path)] == ["1\n", "a\nb\n"]
+    refresh(page)
+    assert page.read_text(encoding="utf-8") == text.format("1\n", "a\nb\n")
 
 
 def test_the_readme_sets_up_in_two_blocks() -> None:
