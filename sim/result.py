@@ -1,12 +1,14 @@
 """What one simulation found: frozen, saved as npz + json, the only thing `viz` needs.
 
-Times are seconds unless the name says otherwise, sizes are bytes, counts are plain numbers. Levels of the
-hierarchy, from far to near: "host", "pcie", "hbm", "l2", "sm" (bytes that arrive at or leave the SMs,
-multicast counted at every receiver), "smem", "registers" (operand bytes read by the tensor cores).
+Times are seconds unless the name says otherwise, sizes are bytes, counts are plain numbers. Levels of a kernel's
+memory, from far to near: "hbm", "l2" (between L2 and the SMs' side), "l2_fabric" (copies from one L2 partition to the
+other), "sm" (what arrives at or leaves the SMs, multicast counted at every receiver; what arrives fills shared memory),
+"smem" (read: operands by the tensor cores; write: C staged on its way out).
 """
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,12 +36,34 @@ WINDOW_FIELDS = (
     "active_ctas",
     "clock_mhz",
 )
-"""Columns of `Windows.values`: sums over the window, except active_ctas (mean) and clock_mhz (in force)."""
+"""Columns of `Windows.values`: sums over the window, except active_ctas and clock_mhz (means)."""
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Activity over kernel time: `values[n_windows, len(WINDOW_FIELDS)]`, float64, each window `width_fs` long."""
+class _Alike:
+    """Equality of dataclasses that hold arrays."""
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return all(_alike(getattr(self, name), getattr(other, name)) for name in self.__dict__)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _alike(mine: Any, other: Any) -> bool:
+    if isinstance(mine, np.ndarray) and isinstance(other, np.ndarray):
+        return mine.dtype == other.dtype and np.array_equal(mine, other)
+    return bool(type(mine) is type(other) and mine == other)
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(_Alike):
+    """Activity over kernel time: `values[n_windows, len(WINDOW_FIELDS)]`, float64, each window `width_fs` long.
+
+    They run from the first CTA's launch to the last one's end (of the part that was replayed, where the kernel was
+    sampled). Bytes and tensor-core time count where they were served, in order: what was asked for beyond a resource's
+    rate moves on to the next windows, so that none is over 100 % busy.
+    """
 
     width_fs: int
     values: npt.NDArray[np.float64]
@@ -47,7 +71,8 @@ class Windows:
 
 @dataclass(frozen=True)
 class HostSpan:
-    """One thing the host side did. `lane`: "host", "copy h2d", "copy d2h" or "stream"; seconds from the program's start."""
+    """One thing the host side did, in seconds from the program's start. `lane`: "host", "copy h2d", "copy d2h" or
+    "stream"."""
 
     lane: str
     name: str
@@ -56,8 +81,8 @@ class HostSpan:
     bytes: int = 0
 
 
-@dataclass(frozen=True)
-class KernelResult:
+@dataclass(frozen=True, eq=False)
+class KernelResult(_Alike):
     """One launched kernel: the main GEMM, or the reduction that follows a split-K GEMM."""
 
     name: str
@@ -65,7 +90,7 @@ class KernelResult:
     sm_cycles: float
     sm_mhz: float
     config: dict[str, Any]
-    """The kernel configuration as resolved (family, tile, stages, warps, cluster, group, split, registers, shared memory)."""
+    """The kernel configuration as resolved: family, tile, stages, warps, cluster, group, split, registers, smem."""
     flops_executed: int
     """FLOPs the tensor cores ran, padding of tiles to instruction and tile shape included (2 per multiply-add)."""
     bytes: dict[str, dict[str, int]]
@@ -76,11 +101,14 @@ class KernelResult:
     """L2 lookups of tile chunks: accesses = hits + merged + misses; "coalesced": served with a neighbour SM's read;
     and bytes of C chunks: filled, written, clean_evicted, written_back, overwritten, resident."""
     utilisation: dict[str, float]
-    """{resource: busy fraction of kernel time}: tensor, smem, sm_port, l2, hbm."""
+    """{resource: busy fraction of the time from the first CTA's launch to the last one's end}: tensor, smem, sm_port,
+    l2, hbm."""
     waits: dict[str, float]
-    """{reason: fraction of CTA-slot time}, sums to 1: mma, hbm, l2, sm_port, barrier, issue, start, epilogue, idle (no CTA left)."""
+    """{reason: fraction of CTA-slot time over the kernel}, sums to 1: mma, hbm, l2, sm_port, barrier, issue, epilogue,
+    start (launch of the kernel, start of CTAs), idle (no CTA left for the slot)."""
     occupancy: dict[str, Any]
-    """ctas_per_sm, warps_per_sm, limit ("registers" | "shared memory" | "threads" | "ctas"), registers_per_thread, smem_bytes_per_cta."""
+    """ctas_per_sm, warps_per_sm, limit ("registers" | "shared memory" | "threads" | "ctas"), registers_per_thread,
+    smem_bytes_per_cta."""
     waves: float
     """Work items / CTA (or cluster) slots."""
     sampled: bool
@@ -97,7 +125,8 @@ class Result:
     """One simulated operation, host included, with everything needed to trace the prediction."""
 
     gpu: dict[str, Any]
-    """The resolved GPU: {"name", "label", "values": {"hbm.bandwidth_gb_per_s": {"value", "unit", "kind", "source"}, ...}}."""
+    """The resolved GPU: {"name", "label", "values": {key: {"value", "unit", "kind", "source"}}}, keys as in its file
+    ("hbm.bandwidth_gb_per_s")."""
     workload: dict[str, Any]
     """The workload as resolved (all fields of `Gemm`), with "flops", "compulsory_bytes", "arithmetic_intensity"."""
     versions: dict[str, str]
@@ -116,9 +145,32 @@ class Result:
     """What would help most, each simulated: {"change": text, "time_s": float, "speedup": float}."""
     host_spans: tuple[HostSpan, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
-    """How it was run: clock cap, full or sampled, family and tile as asked for."""
+    """How it was run: clock cap, full or sampled, family and tile as asked for. "expected_error", where kernels like
+    this one were measured: {"mape_pct", "group", "n"}."""
 
     @property
     def main(self) -> KernelResult:
         """The longest kernel."""
         return max(self.kernels, key=lambda kernel: kernel.time_s)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of it to one file (npz with a JSON header), whole or not at all.
+
+        Raises ConfigError where the file cannot be written.
+        """
+        from sim.saved import save
+
+        save(self, path)
+
+    @staticmethod
+    def load(path: str | os.PathLike[str]) -> Result:
+        """What `save` wrote to `path`. Raises ConfigError for any other file, a damaged one, or another schema."""
+        from sim.saved import load
+
+        return load(path)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from sim.notebook import to_html
+
+        return to_html(self)
