@@ -288,7 +288,7 @@ def sample_tables() -> dict[str, list[Cells]]:
     }
 
 
-@pytest.mark.parametrize("tile", [None, "auto"])
+@pytest.mark.parametrize("tile", [None, "auto", "bound"])
 @pytest.mark.parametrize("kind", list(SCHEMAS))
 def test_predictions_do_not_change_when_the_measured_columns_are_scrambled(
     tmp_path: Path, kind: str, tile: str | None

@@ -51,6 +51,8 @@ class Case:
     gemm: Gemm
     config: KernelConfig | None
     family: str | None = None
+    tile: str = "auto"
+    """How to choose where `config` is None: "auto" simulates the whole menu, "bound" the best eight by their bound."""
 
 
 @dataclass(frozen=True)
@@ -131,11 +133,11 @@ def _given(inputs: Inputs, name: str) -> int:
 
 
 def case_of(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case:
-    """The question a row asks. With `tile` "auto" the kernel's name and tile are dropped before anything reads them."""
+    """The question a row asks. With a `tile` to choose, the kernel's name and tile are dropped before all else."""
     triton = inputs.library == "triton"
-    if tile == "auto":
+    if tile is not None:
         inputs = _without_kernel(inputs)
-        return Case(inputs, gemm_of(inputs, l2_state(inputs, gpu)), None, "multistage" if triton else None)
+        return Case(inputs, gemm_of(inputs, l2_state(inputs, gpu)), None, "multistage" if triton else None, tile)
     gemm = gemm_of(inputs, l2_state(inputs, gpu))
     return Case(inputs, gemm, tile_config(inputs, gpu) if triton else named_config(inputs, gemm))
 
@@ -172,7 +174,7 @@ def simulator(gpu: Gpu) -> Predict:
 
     def once(case: Case, sustained: bool = False) -> Result:
         if case.config is None:
-            return simulate(case.gemm, gpu, family=case.family, tile="auto", sustained=sustained)
+            return simulate(case.gemm, gpu, family=case.family, tile=case.tile, sustained=sustained)
         return simulate(case.gemm, gpu, config=case.config, sustained=sustained)
 
     def predict(case: Case) -> Result:
@@ -187,8 +189,8 @@ LONG_FLOPS = 3e12
 
 
 def _launches_before(case: Case) -> float:
-    """Launches of the same kernel that came before the median one of a row (PROTOCOL.md: gemm.csv has bursts of 14, or 8
-    of over 3 TFLOP; tile_sweep.csv of 12, its 8192^3 with pauses; counters.csv single launches)."""
+    """Launches of the same kernel that came before the median one of a row (PROTOCOL.md: gemm.csv has bursts of 14, or
+    8 of over 3 TFLOP; tile_sweep.csv of 12, its 8192^3 with pauses; counters.csv single launches)."""
     if case.inputs.kind == "gemm":
         return 5 if case.gemm.flops > LONG_FLOPS else 8
     return 6 if case.inputs.kind == "tile_sweep" and case.gemm.flops < 1e12 else 0

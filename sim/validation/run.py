@@ -33,10 +33,11 @@ def validate(
 ) -> Report:
     """Replay each row of a table with the row's own kernel and report the error a group, beside the roofline's.
 
-    `tile` "auto" ignores kernel names and tiles and lets the simulator choose; rows that then ask the same question
-    (one shape, many tiles) become one, compared with the fastest measured. `limit` takes that many rows, in
-    proportion to their groups. `progress(done, total)` is called from the caller's thread. `predict` stands in for
-    the simulator (tests do that). Raises ConfigError for a bad option or a file that is no such table.
+    `tile` ignores kernel names and tiles and lets the simulator choose: "auto" from its whole menu (seconds a row),
+    "bound" from the best eight by a closed form; rows that then ask the same question (one shape, many tiles) become
+    one, compared with the fastest measured. `limit` takes that many rows, in proportion to their groups.
+    `progress(done, total)` is called from the caller's thread. `predict` stands in for the simulator (tests do that).
+    Raises ConfigError for a bad option or a file that is no such table.
     """
     _check_options(tile, limit, threads)
     table = read_table(measurements)
@@ -53,8 +54,8 @@ def validate(
 
 
 def _check_options(tile: str | None, limit: int | None, threads: int) -> None:
-    if tile not in (None, "auto"):
-        raise ConfigError(f"tile = {tile!r}: must be auto or not given (validate)")
+    if tile not in (None, "auto", "bound"):
+        raise ConfigError(f"tile = {tile!r}: must be auto, bound or not given (validate)")
     if limit is not None and limit < 1:
         raise ConfigError(f"limit = {limit}: must be at least 1 row (validate)")
     if not 1 <= threads <= MAX_THREADS:
@@ -76,7 +77,7 @@ def _report(
         for row, found in zip(rows, outcome, strict=True)
         if isinstance(found, Predicted)
     ]
-    scored, repeated = _one_a_shape(scored) if tile == "auto" else (scored, [])
+    scored, repeated = _one_a_shape(scored) if tile else (scored, [])
     skipped = [*table.skipped, *({"row": row.line, "reason": reason} for row, reason in failed), *repeated]
     return Report(
         gpu=gpu.name,
@@ -103,7 +104,7 @@ def _one_a_shape(scored: Sequence[Scored]) -> tuple[list[Scored], list[dict[str,
         if best is item:
             kept.append(item)
         else:
-            reason = f"tile = auto: the same question as row {best.row.line}, the fastest tile of this shape"
+            reason = f"tile to be chosen: the same question as row {best.row.line}, the fastest tile of this shape"
             repeated.append({"row": item.row.line, "reason": reason})
     return kept, repeated
 
@@ -147,7 +148,7 @@ def _notes(table: Table, rows: Sequence[Row], tile: str | None, *, has_roofline:
         notes.append(
             f"{len(rows)} of {len(table.rows)} rows taken, in proportion to their groups, by a hash of inputs."
         )
-    if tile == "auto":
+    if tile:
         notes.append("The kernel is chosen by the simulator; names and tiles of the table are ignored.")
     if not has_roofline:
         notes.append("No measured table is shipped for this GPU, so there is no roofline to compare with.")
