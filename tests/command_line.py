@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -55,6 +56,13 @@ def replace_simulate(monkeypatch: pytest.MonkeyPatch, by: Any) -> None:
     monkeypatch.setattr(sim, "simulate", by, raising=False)
     monkeypatch.setattr("viz.commands.gemm.engine_needs_compiling", lambda: False)
     monkeypatch.setattr("viz.commands.validate.engine_needs_compiling", lambda: False)
+
+
+def answer_every_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let validation answer every row with the sample result, beside a roofline that needs no fitting."""
+    monkeypatch.setattr("sim.validation.run.simulator", lambda gpu: lambda case: sample_result())
+    control = SimpleNamespace(time_us=lambda inputs: 100.0)
+    monkeypatch.setattr("sim.validation.run.shipped_control", lambda gpu, kind: control)
 
 
 def process(*args: str, before: str = "", **options: Any) -> subprocess.Popen[str]:

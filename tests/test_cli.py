@@ -24,7 +24,7 @@ from hwmodels.folders import list_gpus
 from hwmodels.measured import measured_path
 from hwmodels.spec import FIELDS
 from sim.result import SCHEMA
-from tests.command_line import ROOT, FakeSimulate, one_error, process, replace_simulate, tilewalk
+from tests.command_line import ROOT, FakeSimulate, answer_every_row, one_error, process, replace_simulate, tilewalk
 from tests.sample_result import TIME_S, sample_result
 from viz.commands import progress
 from viz.commands.validate import _fitting, _least_widths
@@ -247,10 +247,8 @@ def test_every_value_of_a_gpu_is_shown_with_unit_kind_and_source() -> None:
 # validate.
 @pytest.fixture
 def replayed(simulate: FakeSimulate, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every row is answered with the sample result; no roofline is fitted."""
-    monkeypatch.setattr("sim.validation.run.simulator", lambda gpu: lambda case: sample_result())
-    control = SimpleNamespace(time_us=lambda inputs: 100.0)
-    monkeypatch.setattr("sim.validation.run.shipped_control", lambda gpu, kind: control)
+    """Every row is answered at once."""
+    answer_every_row(monkeypatch)
 
 
 GEMM_CSV = str(measured_path("h200_sxm", "gemm"))

@@ -29,7 +29,7 @@ def _version(wanted: bool) -> None:
         try:
             typer.echo(f"tilewalk {version('tilewalk')}")
         except PackageNotFoundError:
-            typer.echo("tilewalk, not installed")
+            typer.echo("tilewalk (not installed)")
         raise typer.Exit
 
 

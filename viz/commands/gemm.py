@@ -84,10 +84,8 @@ def _write_trace(result: Result, path: Path) -> None:
 
 def _write_result(result: Result, path: Path) -> None:
     from sim import save
-    from viz.files import replacing
 
-    with replacing(path) as temporary:
-        save(result, temporary)
+    save(result, path)
 
 
 WRITERS: dict[str, Callable[[Result, Path], None]] = {

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from hwmodels.catalog import load_gpu
 from hwmodels.errors import ConfigError
+from sim.program import LAUNCH_MODES
+from sim.schedule.config import FAMILIES
 from viz.commands.options import GemmOptions
-from viz.commands.values import extents, integer, mhz, optional_integer
+from viz.commands.values import choice, extents, integer, mhz, optional_integer
 from workloads.gemm import MAX_BATCH, MAX_DIMENSION, MAX_LEADING, Gemm
 
 if TYPE_CHECKING:
@@ -41,10 +43,10 @@ def request(options: GemmOptions, *, trace: bool, advise: bool) -> Request:
         "full": options.full,
         "trace": trace,
         "advise": advise,
-        "launch": options.launch,
+        "launch": choice("--launch", options.launch, LAUNCH_MODES),
         "stream_weights": options.stream_weights,
-        "without": tuple(options.without or ()),
-        **choice(options, gemm, gpu),
+        "without": without(options),
+        **kernel(options, gemm, gpu),
     }
     return Request(gemm, gpu, keywords)
 
@@ -89,16 +91,28 @@ def _contradiction(one: str, other: str, why: str) -> ConfigError:
     return ConfigError(f"{one} with --{other}: must be one or the other, {why} (command line)")
 
 
-def choice(options: GemmOptions, gemm: Gemm, gpu: Gpu) -> dict[str, Any]:
+def without(options: GemmOptions) -> tuple[str, ...]:
+    """The mechanisms to switch off. Raises `ConfigError` for a name that is none."""
+    if not options.without:
+        return ()
+    from sim.machine import MECHANISMS
+
+    for name in options.without:
+        choice("--without", name, MECHANISMS)
+    return tuple(options.without)
+
+
+def kernel(options: GemmOptions, gemm: Gemm, gpu: Gpu) -> dict[str, Any]:
     """The keywords of `simulate` that say which kernel: a configuration, or how to choose one."""
+    family = choice("--family", options.family, FAMILIES)
     if options.kernel_name is not None:
         from sim.schedule.names import parse_kernel_name
 
         return {"config": parse_kernel_name(options.kernel_name, gemm)}
     if options.tile == "auto":
-        return {"family": options.family, "tile": "auto"}
+        return {"family": family, "tile": "auto"}
     parts = given_parts(options)
-    return {"config": _completed(options, gemm, gpu, parts)} if parts else {"family": options.family}
+    return {"config": _completed(options, gemm, gpu, parts)} if parts else {"family": family}
 
 
 def given_parts(options: GemmOptions) -> dict[str, int]:

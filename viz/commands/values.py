@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Collection
 
 from hwmodels.errors import ConfigError
 from workloads.gemm import MAX_DIMENSION
@@ -38,6 +39,13 @@ def mhz(name: str, text: str | None) -> float | None:
     if not MIN_MHZ <= value <= MAX_MHZ:
         raise refused(name, text, f"a number from {MIN_MHZ} to {MAX_MHZ} MHz")
     return value
+
+
+def choice(name: str, text: str | None, choices: Collection[str]) -> str | None:
+    """One of `choices`; None where the option was not given."""
+    if text is None or text in choices:
+        return text
+    raise refused(name, text, f"one of {', '.join(choices)}")
 
 
 def extents(name: str, text: str | None, form: str, high: int) -> tuple[int, ...] | None:
