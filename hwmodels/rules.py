@@ -59,9 +59,9 @@ RULES: tuple[Rule, ...] = (
         lambda gpu: gpu.clock.base_mhz <= gpu.clock.boost_mhz,
     ),
     Rule(
-        ("activity.active_mhz", "activity.tensor_mhz", "activity.l2_mhz"),
+        ("activity.active_mhz", "activity.tensor_mhz"),
         "a fully busy kernel would have no clock left (active - tensor - l2 must be positive)",
-        lambda gpu: gpu.activity.active_mhz > gpu.activity.tensor_mhz + gpu.activity.l2_mhz,
+        lambda gpu: gpu.activity.active_mhz > gpu.activity.tensor_mhz,
     ),
     Rule(
         ("smem.max_kib_per_cta", "smem.reserved_bytes_per_cta", "smem.kib_per_sm"),

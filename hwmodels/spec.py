@@ -183,6 +183,7 @@ class Kernel(Section):
     """What every kernel pays."""
 
     floor_us: float = constant(0, 1000, "kernel time outside its CTAs: launch and drain of the grid")
+    turnround_cycles: float = constant(0, 1e6, "from the end of a CTA to the first instruction of the next in its slot")
     epilogue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA converts and writes its part of C")
 
 
@@ -192,7 +193,7 @@ class Multistage(Section):
     barrier_cycles: float = constant(0, 100_000, "barrier of one k-iteration")
     drain_cycles: float = constant(0, 100_000, "from the last MMA of a k-iteration to its result")
     load_cycles: float = constant(0, 100_000, "latency of a cp.async beyond that of a plain load")
-    cta_start_cycles: float = constant(0, 1e6, "from a free slot to the CTA's first load")
+    cta_start_cycles: float = constant(0, 1e6, "from the first instruction of a CTA to its first load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
     issue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA issues its loads")
     narrow_row_weight: float = constant(
@@ -226,11 +227,10 @@ class Coalescing(Section):
 
 
 class Activity(Section):
-    """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity - l2_mhz * L2 activity."""
+    """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity."""
 
-    active_mhz: float = constant(1, 20_000, "clock of a kernel that uses neither tensor cores nor L2")
+    active_mhz: float = constant(1, 20_000, "clock of a kernel that does not use the tensor cores")
     tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
-    l2_mhz: float = constant(0, 20_000, "lost when L2 is busy all the time")
     sustained_tensor_mhz: float = constant(0, 20_000, "as tensor_mhz, once tensor-bound work has lasted sustain_ms")
     sustain_ms: float = constant(0, 1e6, "tensor-bound work after which the board's power control lowers the clock")
 

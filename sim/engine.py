@@ -29,8 +29,10 @@ START, READY, DONE, END = 0, 1, 2, 3
 MMA, HBM, L2, PORT, BARRIER, ISSUE, BEGIN, EPILOGUE = 0, 1, 2, 3, 4, 5, 6, 7
 HOME, COPY, DIRTY = 1, 2, 4
 
-jit = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+jit = njit(nogil=True, error_model="numpy", _nrt=False)
 """Views only, no reference counts (`_nrt`): counting them took 40 % of the time. Division never checks for zero."""
+entry = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
+"""As `jit`, kept on disk: what Python calls. The others are part of these."""
 
 
 @jit
@@ -555,8 +557,7 @@ def _roll(m, s, windows, t):
     s.cycles_x1k += (span << 10) // s.fs_cycle
     if m.fixed_fs_per_cycle == 0 and span > 0:
         tensor = s.win_tensor / (span * m.n_sm)
-        l2 = (s.win_l2r + s.win_l2w) / 1024.0 * m.l2_fs_per_kib / (span * m.n_sides)
-        mhz = m.idle_mhz - m.tensor_mhz * min(tensor, 1.0) - m.l2_mhz * min(l2, 1.0)
+        mhz = m.idle_mhz - m.tensor_mhz * min(tensor, 1.0)
         s.fs_cycle = np.int64(1e9 / mhz)
     s.win_tensor = s.win_l2r = s.win_l2w = s.win_hbmr = s.win_hbmw = s.win_active = 0
     s.win_start = t
@@ -583,7 +584,7 @@ def _halve(s, windows):
     s.win_width *= 2
 
 
-@jit
+@entry
 def warm(m_, w_, s_, nodes, chunks, sizes):
     """Put chunks of `sizes` bytes into L2 as an earlier kernel left them, oldest first; every partition holds whole ones."""
     m, w, s = m_[0], w_[0], s_[0]
@@ -598,7 +599,7 @@ def warm(m_, w_, s_, nodes, chunks, sizes):
             _evict(m, w, s, nodes, side, 0)
 
 
-@jit
+@entry
 def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
     """Replay the kernel until its last CTA ends. Records come as arrays of one. Returns OK or TOO_LONG."""
     m, w, s = m_[0], w_[0], s_[0]

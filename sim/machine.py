@@ -27,7 +27,9 @@ MECHANISMS = (
     "barriers",
     "smem_bandwidth",
 )
-"""What `without` can switch off: see the notes at each use."""
+"""What `without` can switch off: merged requests of a GPC, copies between L2 partitions (one L2 instead), the GPC's port,
+HBM time of write-backs, the growth of HBM latency with a chunk's lines, the moving clock (boost instead), barriers and
+the floor of an iteration, shared-memory bandwidth."""
 
 
 def fs_per_cycle(mhz: float) -> int:
@@ -95,7 +97,6 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
     n_gpc = len(gpc_sizes(gpu))
     sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
     held = clock_mhz or (gpu.clock.boost_mhz if "clock" in without else None)
-    weight = 0 if "write_back" in without else 1
     return Machine(
         n_sm=gpu.sm.count,
         n_gpc=n_gpc,
@@ -103,16 +104,17 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         gpc_side=gpc_sides(n_gpc, sides),
         l2_side_bytes=int(gpu.l2.capacity_mib * 2**20) // sides,
         l2_fs_per_kib=_fs_per_kib(gpu.l2.bytes_per_clk * gpu.clock.boost_mhz / 1e3 / sides),
-        l2_write_weight_x256=round(256 * gpu.l2.write_weight * weight),
+        l2_write_weight_x256=round(256 * gpu.l2.write_weight),
         l2_cycles=round(gpu.l2.latency_cycles),
         far_cycles=round(gpu.l2.far_latency_cycles),
         hbm_read_fs_per_kib=_fs_per_kib(gpu.hbm.bandwidth_gb_per_s * gpu.hbm.read_fraction),
-        hbm_write_fs_per_kib=_fs_per_kib(gpu.hbm.bandwidth_gb_per_s * gpu.hbm.write_fraction),
+        hbm_write_fs_per_kib=0
+        if "write_back" in without
+        else _fs_per_kib(gpu.hbm.bandwidth_gb_per_s * gpu.hbm.write_fraction),
         port_x1k_per_kib=round(2**20 / gpu.l2.sm_port_bytes_per_clk),
         gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
         idle_mhz=round(gpu.activity.active_mhz),
         tensor_mhz=round(gpu.activity.sustained_tensor_mhz if sustained else gpu.activity.tensor_mhz),
-        l2_mhz=round(gpu.activity.l2_mhz),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,
         window_fs=10**9,
     )

@@ -41,7 +41,6 @@ class Machine(NamedTuple):
     """1/1024 SM cycles for 1 KiB into one GPC."""
     idle_mhz: int
     tensor_mhz: int
-    l2_mhz: int
     fixed_fs_per_cycle: int
     """> 0: the clock is held there."""
     window_fs: int

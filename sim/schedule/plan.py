@@ -14,6 +14,7 @@ from sim.schedule.resources import Occupancy, occupancy
 from workloads.gemm import Gemm
 
 EVERYTHING = 2**62
+WIDEST_LOAD_BYTES = 16
 WGMMA_M = 64
 WGMMA_MAX_N = 256
 WGMMA_K_BYTES = 32
@@ -110,18 +111,27 @@ def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collecti
             "coalesce_bytes": EVERYTHING if merge else 0,
         }
     f = gpu.multistage
-    load_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
     return {
         "start_cycles": round(f.cta_start_cycles),
-        "restart_cycles": round(f.cta_start_cycles),
+        "restart_cycles": round(gpu.kernel.turnround_cycles + f.cta_start_cycles),
         "barrier_cycles": 0 if off else round(f.barrier_cycles),
         "drain_cycles": 0 if off else round(f.drain_cycles),
-        "issue_cycles": round(load_bytes / f.issue_bytes_per_clk),
+        "issue_cycles": round(_wide_bytes(gemm, config) / f.issue_bytes_per_clk),
         "latency_cycles": round(f.load_cycles),
         "epilogue_cycles": round(f.epilogue_cycles + epilogue),
         "floor_x16": 0,
         "coalesce_bytes": round(1024 * gpu.coalescing.cp_async_kib) if merge else 0,
     }
+
+
+def _wide_bytes(gemm: Gemm, config: KernelConfig) -> float:
+    """Bytes of one iteration's loads, weighted by instructions: a thread loads 16 B at a time where rows are aligned to
+    that, less where they are not."""
+    total = 0.0
+    for operand, block in (("a", config.block_m), ("b", config.block_n)):
+        width = min(WIDEST_LOAD_BYTES, gemm.alignment_bytes(operand))
+        total += block * config.block_k * gemm.element_bytes(operand) * WIDEST_LOAD_BYTES / width
+    return total
 
 
 def is_persistent(config: KernelConfig) -> bool:
