@@ -15,12 +15,14 @@ from hwmodels.errors import ConfigError
 from sim import engine as e
 from sim import records as rec
 from sim.machine import fs_per_cycle
-from sim.result import SPAN_DTYPE, WINDOW_FIELDS, KernelResult, Windows
+from sim.result import SPAN_DTYPE, KernelResult
 from sim.schedule.plan import Plan
+from sim.windows import even_windows
 
 N_WINDOWS = 512
 MAX_SPANS = 400_000
-COUNTERS = rec.SCALARS.names[rec.SCALARS.names.index("hbm_read") : rec.SCALARS.names.index("waits")]
+_NAMES = rec.SCALARS.names or ()
+COUNTERS = _NAMES[_NAMES.index("hbm_read") : _NAMES.index("waits")]
 WAITS = ("mma", "hbm", "l2", "sm_port", "barrier", "issue", "start", "epilogue")
 NODE_LIMIT = 2**31 - 4
 Records = npt.NDArray[np.void]
@@ -55,7 +57,8 @@ def _nodes(n_chunks: int, n_sides: int) -> Records:
     n = n_chunks * n_sides
     if n > NODE_LIMIT:
         raise ConfigError(
-            f"the tile cuts A, B and C into {n_chunks} chunks, at most {NODE_LIMIT // n_sides} allowed: use a larger tile"
+            f"chunks that the tile cuts A, B and C into = {n_chunks}: must be at most {NODE_LIMIT // n_sides}; "
+            "use a larger tile"
         )
     nodes = np.zeros(n + 1 + n_sides, rec.NODE)
     nodes["prev"][n + 1 :] = nodes["next"][n + 1 :] = np.arange(n + 1, n + 1 + n_sides)
@@ -112,17 +115,16 @@ def run_kernel(
     state = _state(machine, plan, trace)
     if warm:
         e.warm(state.machine, state.work, state.scalars, state.nodes, *warm_chunks(machine, plan.work))
-        for name in ("hbm_read", "hbm_write", "back", "clean_out", "l2_fs", "hbm_fs", "hbm_free", "win_hbmw"):
-            state.scalars[name] = 0
+        for counter in ("hbm_read", "hbm_write", "back", "clean_out", "l2_fs", "hbm_fs", "hbm_free", "win_hbmw"):
+            state.scalars[counter] = 0
         state.scalars["filled"] = int(state.scalars["used"].sum())
     if e.run(*state) == e.TOO_LONG:
-        raise ConfigError(
-            f"kernel longer than {2 ** (62 - int(state.scalars['bits'][0])) / 1e15:.2g} s of GPU time: drop --full, or use a larger tile"
-        )
+        most_s = 2 ** (62 - int(state.scalars["bits"][0])) / 1e15
+        raise ConfigError(f"kernel longer than {most_s:.2g} s of GPU time: drop --full, or use a larger tile")
     return _outcome(machine, plan, state, floor_s, name)
 
 
-def _outcome(machine: rec.Machine, plan: Plan, state: e.State, floor_s: float, name: str) -> KernelResult:
+def _outcome(machine: rec.Machine, plan: Plan, state: State, floor_s: float, name: str) -> KernelResult:
     s, work = state.scalars[0], plan.work
     inside_fs = int(s["end_fs"])
     total_fs = inside_fs + int(s["skipped_fs"])
@@ -140,13 +142,13 @@ def _outcome(machine: rec.Machine, plan: Plan, state: e.State, floor_s: float, n
         bytes=_bytes(work, counters),
         requests=_requests(counters),
         lookups=_lookups(state, counters),
-        utilisation=_utilisation(machine, work, counters, total_fs),
-        waits=_waits(plan, state, inside_fs),
+        utilisation=_utilisation(machine, state, counters, total_fs),
+        waits=_waits(plan, state, floor_s / time_s),
         occupancy=plan.occupancy.describe(),
         waves=work.n_items / (plan.n_slots if not work.persistent else work.n_agents),
         sampled=bool(s["skipped_items"]),
         n_events=int(s["n_events"]),
-        windows=_windows(state),
+        windows=even_windows(state.windows[: int(s["n_win"])], machine, work),
         spans=_spans(state),
         spans_dropped=int(s["spans_lost"]),
     )
@@ -159,7 +161,7 @@ def _bytes(work: rec.Work, c: Counters) -> dict[str, dict[str, int]]:
         "l2": (c["l2_read"], c["l2_write"]),
         "l2_fabric": (c["fabric"], 0),
         "sm": (c["sm_read"], c["sm_write"]),
-        "smem": (c["n_mma"] * work.smem_bytes_per_mma, c["sm_read"]),
+        "smem": (c["n_mma"] * work.smem_bytes_per_mma, c["sm_write"]),
     }
     return {level: {"read": int(read), "write": int(write)} for level, (read, write) in pairs.items()}
 
@@ -171,45 +173,52 @@ def _requests(c: Counters) -> dict[str, dict[str, int]]:
     }
 
 
-def _lookups(state: e.State, c: Counters) -> dict[str, int]:
+def _lookups(state: State, c: Counters) -> dict[str, int]:
+    """As `KernelResult.lookups` documents them."""
     names = {
-        "accesses": c["n_access"] - c["n_coalesced"], "hits": c["n_hit"], "merged": c["n_merged"], "misses": c["n_miss"], "coalesced": c["n_coalesced"],
-        "coalesced_bytes": c["coalesced"], "filled": c["filled"], "written": c["written"], "clean_evicted": c["clean_out"], "written_back": c["back"],
-        "overwritten": c["overwritten"], "resident": state.scalars["used"].sum(),
-    }  # fmt: skip
+        "accesses": c["n_access"] - c["n_coalesced"],
+        "hits": c["n_hit"],
+        "merged": c["n_merged"],
+        "misses": c["n_miss"],
+        "coalesced": c["n_coalesced"],
+        "coalesced_bytes": c["coalesced"],
+        "filled": c["filled"],
+        "written": c["written"],
+        "clean_evicted": c["clean_out"],
+        "written_back": c["back"],
+        "overwritten": c["overwritten"],
+        "resident": state.scalars["used"].sum(),
+    }
     return {name: int(value) for name, value in names.items()}
 
 
-def _utilisation(machine: rec.Machine, work: rec.Work, c: Counters, total_fs: int) -> dict[str, float]:
-    """Busy fraction of each resource over the kernel's time inside its CTAs."""
+def _utilisation(machine: rec.Machine, state: State, c: Counters, total_fs: int) -> dict[str, float]:
+    """Busy fraction of each resource over the kernel's time inside its CTAs, without what is left to do behind it."""
+    s = state.scalars[0]
+    hbm_after_fs, l2_after_fs = (np.maximum(s[name] - s["end_fs"], 0).sum() for name in ("hbm_free", "l2_free"))
     busy = {
         "tensor": c["tensor_fs"] / machine.n_sm,
         "smem": c["smem_fs"] / machine.n_sm,
         "sm_port": c["port_fs"] / machine.n_sm,
-        "l2": c["l2_fs"] / machine.n_sides,
-        "hbm": c["hbm_fs"],
+        "l2": (c["l2_fs"] - l2_after_fs) / machine.n_sides,
+        "hbm": c["hbm_fs"] - hbm_after_fs,
     }
     return {name: float(value / total_fs) for name, value in busy.items()}
 
 
-def _waits(plan: Plan, state: e.State, inside_fs: int) -> dict[str, float]:
-    """Fractions of all agent-slot time, by what the slot was waiting for; the rest is idle."""
-    slots = min(plan.n_slots, len(plan.placement.sm))
-    total = slots * inside_fs
+def _waits(plan: Plan, state: State, floor_share: float) -> dict[str, float]:
+    """Fractions of all agent-slot time, by what the slot was waiting for; the rest is idle.
+
+    `floor_share` of the kernel's time lies outside its CTAs: its launch.
+    """
+    total = plan.n_slots * int(state.scalars["end_fs"][0]) / (1 - floor_share)
     waits = {name: float(state.scalars["waits"][0][i] / total) for i, name in enumerate(WAITS)}
+    waits["start"] += floor_share
     waits["idle"] = max(0.0, 1.0 - sum(waits.values()))
     return waits
 
 
-def _windows(state: e.State) -> Windows:
-    n = int(state.scalars["n_win"][0])
-    rows = state.windows[:n]
-    values = np.zeros((n, len(WINDOW_FIELDS)))
-    values[:, :7] = rows[:, :7]
-    return Windows(int(state.scalars["win_width"][0]), values)
-
-
-def _spans(state: e.State) -> npt.NDArray[np.void] | None:
+def _spans(state: State) -> npt.NDArray[np.void] | None:
     n = int(state.scalars["n_spans"][0])
     if not state.spans.shape[0]:
         return None

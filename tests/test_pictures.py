@@ -238,13 +238,6 @@ def test_lanes_hold_what_overlaps_on_one_slot() -> None:
     assert min(tops) >= 0.36
 
 
-def test_tma_fills_do_not_push_shared_memory_over_its_peak() -> None:
-    fills = {**sample_kernel().bytes, "smem": {"read": 3_221_225_472, "write": 2_147_483_648}}
-    config = {**sample_kernel().config, "loads": "tma"}
-    result = sample_result(kernels=(replace(sample_kernel(), bytes=fills, config=config),))
-    assert levels.kernel_level(result, "smem").write.n_bytes == 33_554_432
-
-
 def test_roofline_marks_are_not_under_the_key() -> None:
     for make in RESULTS.values():
         sheet = Figure(figsize=(4, 3), layout="constrained")

@@ -197,11 +197,8 @@ def copies(result: Result, way: str) -> list[HostSpan]:
 
 
 def kernel_level(result: Result, key: str) -> Level:
-    """One of `KERNEL_LEVELS`. Fills of shared memory by TMA are left out, as the engine does not charge its bandwidth
-    for them; with cp.async they are its writes."""
+    """One of `KERNEL_LEVELS`."""
     n_bytes, peak = level_bytes(result, key), peak_bytes_per_s(result, key)
-    if key == "smem" and result.main.config.get("loads") == "tma":
-        n_bytes["write"] = min(n_bytes["write"], level_bytes(result, "sm")["write"])
     read, write = (Flow(n_bytes[way], result.time_s, peak) for way in ("read", "write"))
     return Level(key, read, write, result.main.utilisation.get(BUSY_KEYS[key]))
 
