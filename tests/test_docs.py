@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from docs.make_images import FENCE, PAGES, ROOT, blocks, link_data, pictures, refresh, run_blocks
+from hwmodels.spec import FIELDS, SECTIONS
 
 LINK = re.compile(r"\]\((?P<target>[^)\s#]+)(?:#[^)]*)?\)")
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
@@ -83,6 +84,12 @@ def test_the_readme_sets_up_in_two_blocks() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [target for target in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8"))) if ":" not in target]
     assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+@each_page
+def test_keys_of_gpus_exist(page: Path) -> None:
+    named = re.findall(r"`(\w+\.\w+)(?:=[^`]*)?`", page.read_text(encoding="utf-8"))
+    assert [key for key in named if key.split(".")[0] in SECTIONS and key not in FIELDS] == []
 
 
 @each_page
