@@ -329,6 +329,9 @@ def test_auto_drops_the_kernel_before_anything_reads_it(tmp_path: Path) -> None:
     assert report.overall["n"] == 2
     assert report.overall["bias_pct"] == pytest.approx((25 - 50) / 2)
     assert [entry["row"] for entry in report.skipped] == [2]
+    limited = validate(GPU, tmp_path / "sweep.csv", tile="auto", predict=simulator, limit=1)
+    assert limited.overall["worst"][0]["block_n"] in (128, 64)  # never the slower tile of 1024
+    assert limited.overall["worst"][0]["row"] != 2
     unknown = write_table(tmp_path / "gemm.csv", [gemm_row(64, 9.0, kernel="unknown")])
     assert validate(GPU, unknown, tile="auto", predict=simulator).overall["n"] == 1
 

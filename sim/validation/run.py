@@ -12,7 +12,7 @@ from sim.validation.replay import Predict, Predicted, Progress, replay, simulato
 from sim.validation.report import Report
 from sim.validation.roofline import shipped_control
 from sim.validation.scores import Scored, grouped, summary
-from sim.validation.tables import Row, Table, read_table
+from sim.validation.tables import Row, read_table
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
@@ -41,7 +41,8 @@ def validate(
     """
     _check_options(tile, limit, threads)
     table = read_table(measurements)
-    rows = table.rows if limit is None else subset(table.rows, limit)
+    questions, repeated = _one_a_shape(table.rows) if tile else (table.rows, ())
+    rows = questions if limit is None else subset(questions, limit)
     outcome = replay(
         [row.inputs for row in rows],
         gpu,
@@ -50,7 +51,18 @@ def validate(
         threads=threads,
         progress=progress,
     )
-    return _report(gpu, table, Path(measurements).name, rows, outcome, tile)
+    found = list(zip(rows, outcome, strict=True))
+    skipped = [*table.skipped, *repeated, *({"row": row.line, "reason": r} for row, r in found if isinstance(r, str))]
+    return Report(
+        gpu=gpu.name,
+        kind=table.kind,
+        source=Path(measurements).name,
+        skipped=tuple(sorted(skipped, key=lambda entry: int(entry["row"]))),
+        n_rows=len(rows) + len(table.skipped) + len(repeated),
+        skipped_by_group=_count_groups([row for row, reason in found if isinstance(reason, str)]),
+        fitted=_fitted(gpu),
+        **_scores(gpu, table.kind, found, _notes(len(rows), len(questions), tile)),
+    )
 
 
 def _check_options(tile: str | None, limit: int | None, threads: int) -> None:
@@ -62,57 +74,42 @@ def _check_options(tile: str | None, limit: int | None, threads: int) -> None:
         raise ConfigError(f"threads = {threads}: must be from 1 to {MAX_THREADS} (validate)")
 
 
-def _report(
-    gpu: Gpu,
-    table: Table,
-    source: str,
-    rows: Sequence[Row],
-    outcome: Sequence[Predicted | str],
-    tile: str | None,
-) -> Report:
-    control = shipped_control(gpu.name, table.kind)
-    failed = [(row, found) for row, found in zip(rows, outcome, strict=True) if isinstance(found, str)]
+def _scores(gpu: Gpu, kind: str, found: Sequence[tuple[Row, Predicted | str]], notes: Sequence[str]) -> dict[str, Any]:
+    """The parts of a report that compare: groups and overall, with a note where there is nothing to compare with."""
+    control = shipped_control(gpu.name, kind)
     scored = [
-        Scored(row, found, control.time_us(row.inputs) if control else None)
-        for row, found in zip(rows, outcome, strict=True)
-        if isinstance(found, Predicted)
+        Scored(row, predicted, control.time_us(row.inputs) if control else None)
+        for row, predicted in found
+        if isinstance(predicted, Predicted)
     ]
-    scored, repeated = _one_a_shape(scored) if tile else (scored, [])
-    skipped = [*table.skipped, *({"row": row.line, "reason": reason} for row, reason in failed), *repeated]
-    return Report(
-        gpu=gpu.name,
-        kind=table.kind,
-        source=source,
-        groups=tuple(grouped(table.kind, scored)),
-        overall=summary(table.kind, OVERALL_NAME, scored),
-        skipped=tuple(sorted(skipped, key=lambda entry: int(entry["row"]))),
-        n_rows=len(rows) + len(table.skipped),
-        skipped_by_group=_count_groups([row for row, _ in failed]),
-        fitted=_fitted(gpu),
-        notes=_notes(table, rows, tile, has_roofline=control is not None),
-    )
+    missing = "No measured table is shipped for this GPU, so there is no roofline to compare with."
+    return {
+        "groups": tuple(grouped(kind, scored)),
+        "overall": summary(kind, OVERALL_NAME, scored),
+        "notes": tuple(notes) if control else (*notes, missing),
+    }
 
 
-def _one_a_shape(scored: Sequence[Scored]) -> tuple[list[Scored], list[dict[str, Any]]]:
+def _one_a_shape(rows: Sequence[Row]) -> tuple[tuple[Row, ...], tuple[dict[str, Any], ...]]:
     """Where the tile is chosen, tiles of one shape are one question: keep the fastest measured, name the others."""
-    fastest: dict[tuple[str, ...], Scored] = {}
-    for item in sorted(scored, key=lambda item: item.row.measured.time_us):
-        fastest.setdefault(_question(item), item)
+    fastest: dict[tuple[str, ...], Row] = {}
+    for row in sorted(rows, key=lambda row: row.measured.time_us):
+        fastest.setdefault(_question(row), row)
     kept, repeated = [], []
-    for item in scored:
-        best = fastest[_question(item)]
-        if best is item:
-            kept.append(item)
+    for row in rows:
+        best = fastest[_question(row)]
+        if best is row:
+            kept.append(row)
         else:
-            reason = f"tile to be chosen: the same question as row {best.row.line}, the fastest tile of this shape"
-            repeated.append({"row": item.row.line, "reason": reason})
-    return kept, repeated
+            reason = f"tile to be chosen: the same question as row {best.line}, the fastest tile of this shape"
+            repeated.append({"row": row.line, "reason": reason})
+    return tuple(kept), tuple(repeated)
 
 
-def _question(item: Scored) -> tuple[str, ...]:
+def _question(row: Row) -> tuple[str, ...]:
     """The shape for a row that came from a sweep over tiles; any other row is a question of its own."""
-    inputs = item.row.inputs
-    return (inputs.dtype, shape_name(inputs)) if inputs.library == "triton" else (str(item.row.line),)
+    inputs = row.inputs
+    return (inputs.dtype, shape_name(inputs)) if inputs.library == "triton" else (str(row.line),)
 
 
 def _count_groups(rows: Sequence[Row]) -> dict[str, int]:
@@ -142,14 +139,10 @@ def _fitted(gpu: Gpu) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def _notes(table: Table, rows: Sequence[Row], tile: str | None, *, has_roofline: bool) -> tuple[str, ...]:
+def _notes(n_taken: int, n_rows: int, tile: str | None) -> list[str]:
     notes = []
-    if len(rows) < len(table.rows):
-        notes.append(
-            f"{len(rows)} of {len(table.rows)} rows taken, in proportion to their groups, by a hash of inputs."
-        )
+    if n_taken < n_rows:
+        notes.append(f"{n_taken} of {n_rows} rows taken, in proportion to their groups, by a hash of inputs.")
     if tile:
         notes.append("The kernel is chosen by the simulator; names and tiles of the table are ignored.")
-    if not has_roofline:
-        notes.append("No measured table is shipped for this GPU, so there is no roofline to compare with.")
-    return tuple(notes)
+    return notes
