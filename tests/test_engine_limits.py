@@ -1,0 +1,327 @@
+"""The engine against closed forms: latencies, rates, Little's law, waves, rings, epilogues, slices.
+
+Most run on a GPU of whole numbers at 1000 MHz (`kernel_runs`), where the forms hold to the femtosecond. Tolerances, where
+there are any, say what they leave room for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sim.result import SPAN_KINDS, KernelResult
+from sim.schedule.config import KernelConfig
+from tests.kernel_runs import CYCLE_FS, cycles, multistage, persistent, run, time_fs, warm, whole_gpu
+from workloads import Gemm
+
+GPU = whole_gpu()
+KIB = 1024
+TILE = Gemm(128, 128, 64)
+CHUNK_KIB = 16
+"""A or B of one k-iteration of TILE; HBM moves 1 KiB a cycle, an L2 partition 2, a port 1/8."""
+MMA = 512
+"""m64n128k16 takes 64 cycles; 128x128x64 is eight of them."""
+EPILOGUE_WRITE = 1024
+"""32 KiB of C at 32 B/clk."""
+
+
+def per_iteration(config: KernelConfig, gpu=GPU, many: int = 40, without=()) -> float:
+    """Cycles that one more k-iteration of a single warm tile takes, beyond the start and end of the pipeline."""
+    few = many // 2
+    tile = [warm(Gemm(config.block_m, config.block_n, n * config.block_k)) for n in (few, many)]
+    short, long = (cycles(run(gemm, config, gpu, without=without)) for gemm in tile)
+    return (long - short) / (many - few)
+
+
+# One idle tile.
+@pytest.mark.small
+@pytest.mark.parametrize(
+    ("config", "around"),
+    [
+        (multistage(), 600 + 120 + 70 + 400),  # CTA start, cp.async, drain, epilogue
+        (persistent(), 700 + 110 + 1000),  # start, TMA, epilogue
+    ],
+    ids=["multistage", "persistent"],
+)
+@pytest.mark.parametrize("partitions", [1, 2])
+def test_latency_of_a_cold_tile(config, around, partitions):
+    hbm = 2 * CHUNK_KIB + 200 + 16 * 7  # bytes of A and B, latency, the slowest of 2^7 lines of B
+    l2 = 300 + (200 if partitions == 2 else 0)  # half of every chunk comes from the far partition
+    port = 2 * CHUNK_KIB * 8
+    kernel = run(TILE, config, GPU, without=("l2_partitions",) if partitions == 1 else ())
+    assert time_fs(kernel) == (around + hbm + l2 + port + MMA + EPILOGUE_WRITE) * CYCLE_FS
+
+
+@pytest.mark.small
+@pytest.mark.parametrize(("config", "around"), [(multistage(), 600 + 120 + 70 + 400), (persistent(), 700 + 110 + 1000)])
+def test_latency_of_a_warm_tile(config, around):
+    l2 = 300 + 2 * CHUNK_KIB // 2  # latency, A then B through the near partition's data path
+    kernel = run(warm(TILE), config, GPU)
+    assert kernel.bytes["hbm"] == {"read": 0, "write": 0}
+    assert time_fs(kernel) == (around + l2 + 2 * CHUNK_KIB * 8 + MMA + EPILOGUE_WRITE) * CYCLE_FS
+
+
+@pytest.mark.small
+def test_a_tile_of_one_line_has_no_slowest_line():
+    narrow = replace(TILE, n=8)
+    config = multistage(64, 8, 64)  # B: 8 rows of 128 B; A: 64 rows
+    of_lines, of_one = (cycles(run(narrow, config, GPU, without=off)) for off in ((), ("tile_latency",)))
+    assert of_lines - of_one == 16 * 6  # A's 2^6 lines arrive last: it is asked for first but waits longer
+
+
+@pytest.mark.small
+def test_far_partition_costs_its_latency_once():
+    near = cycles(run(TILE, multistage(), whole_gpu("l2.far_latency_cycles=0")))
+    assert cycles(run(TILE, multistage(), GPU)) - near == 200
+
+
+# Rates of one CTA.
+@pytest.mark.parametrize("stages", [3, 4, 5])
+def test_multistage_iteration_is_mma_drain_barrier_and_issue(stages):
+    issue = 2 * CHUNK_KIB * KIB // 256
+    assert per_iteration(multistage(stages=stages)) == MMA + 70 + 60 + issue
+
+
+@pytest.mark.parametrize("stages", [3, 4, 5])
+def test_barrier_and_drain_are_paid_once_an_iteration(stages):
+    config = multistage(stages=stages)
+    assert per_iteration(config) - per_iteration(config, without=("barriers",)) == 70 + 60
+
+
+@pytest.mark.parametrize("stages", [3, 4, 5])
+def test_persistent_iteration_is_the_mma_rate(stages):
+    """With the producer apart, nothing but the tensor cores: 2 * 128 * 128 * 64 FLOPs at 4,096 a cycle."""
+    assert per_iteration(persistent(stages=stages)) == MMA == 2 * 128 * 128 * 64 / 4096
+
+
+def test_short_iterations_hit_the_floor_between_stages():
+    assert per_iteration(persistent(64, 64, stages=6, pingpong=True)) == 160
+
+
+def test_mma_sync_reaches_its_fraction_of_the_rate():
+    gpu = whole_gpu("tensor.mma_sync_fraction=0.5", "smem.bytes_per_clk=65536")
+    config = multistage(mma="mma_sync", stages=4)
+    issue = 2 * CHUNK_KIB * KIB // 256
+    assert per_iteration(config, gpu) == 2 * MMA + 70 + 60 + issue
+
+
+def test_shared_memory_bounds_narrow_tiles():
+    """m64n8k16 is 4 tensor cycles but reads (64 + 8) rows of 32 B: 18 cycles at 128 B/clk. The next load's way into
+    shared memory begins with the barrier, outlasts it, and keeps the reads waiting."""
+    config = multistage(64, 8, 64, stages=8, registers_per_thread=128)
+    gpu = whole_gpu("multistage.issue_bytes_per_clk=65536")
+    reads = 4 * (64 + 8) * 32 / 128
+    fill = (64 + 8) * 64 * 2 / 128
+    assert per_iteration(config, gpu) == fill + reads + 70
+    assert per_iteration(config, gpu, without=("smem_bandwidth",)) == 60 + 4 * 4 + 70
+
+
+# Little's law.
+@pytest.mark.parametrize("stages", [2, 3])
+def test_little_s_law_of_a_ring(stages):
+    """A ring of S stages has S - 1 loads in flight: each iteration takes the round trip over S - 1."""
+    config = multistage(64, 64, 64, stages)
+    load = 8 + 300 + 128 + 120  # through L2's data path, latency, 16 KiB through the port, cp.async
+    round_trip = load + 128 + 70  # then MMA and drain, after which the stage is loaded again
+    assert per_iteration(config, many=128) == pytest.approx(round_trip / (stages - 1), rel=1e-12)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+def test_little_s_law_of_tma(stages):
+    """With a producer all S loads are in flight; uneven spacing of the first few averages out to within 1 %."""
+    config = persistent(64, 64, 64, stages, pingpong=True)
+    round_trip = 8 + 300 + 128 + 110 + 160
+    assert per_iteration(config, many=128) == pytest.approx(round_trip / stages, rel=0.01)
+
+
+def test_bytes_in_flight_bound_the_kernel_s_bandwidth():
+    """All SMs together: bytes in flight / round trip, within the 3 % of start and end of a kernel of 128 iterations."""
+    config = multistage(64, 64, 64, 2, smem_bytes=200_000)  # one CTA an SM
+    gpu = whole_gpu("l2.bytes_per_clk=65536", "l2.gpc_port_bytes_per_clk=65536")
+    kernel = run(warm(Gemm(64 * 12, 64 * 11, 64 * 128)), config, gpu)
+    in_flight, round_trip = 132 * 2 * 8 * KIB, 300 + 128 + 120 + 128 + 70
+    assert kernel.bytes["sm"]["read"] / cycles(kernel) == pytest.approx(in_flight / round_trip, rel=0.03)
+
+
+# Rates of the whole GPU.
+@pytest.mark.parametrize(
+    "config", [persistent(64, 128, 64, 6, pingpong=True), multistage(64, 128, 64, 4)], ids=lambda config: config.family
+)
+def test_a_copy_like_kernel_runs_at_hbm_peak(config):
+    """264 MiB for 64 rows: bytes / bandwidth, and at most 3 % for the first latency and the last epilogue."""
+    gemm = Gemm(64, 132 * 128, 8192)
+    kernel = run(gemm, config, GPU)
+    assert kernel.bytes["hbm"]["read"] == gemm.a_bytes + gemm.b_bytes
+    assert 1 < cycles(kernel) / ((gemm.a_bytes + gemm.b_bytes) / KIB) < 1.03
+    assert kernel.utilisation["hbm"] > 0.97
+
+
+def test_rows_that_open_often_slow_hbm_down():
+    """row_open_bytes as long as the run that a ring asks for: reads take twice the time."""
+    config = persistent(64, 128, 64, 6, pingpong=True)
+    gemm = Gemm(64, 132 * 128, 4096)
+    run_bytes = 6 * 64 * 2
+    slow = run(gemm, config, whole_gpu(f"hbm.row_open_bytes={run_bytes}"))
+    assert cycles(slow) / cycles(run(gemm, config, GPU)) == pytest.approx(2, rel=0.03)
+
+
+def test_a_compute_bound_kernel_runs_at_the_mma_rate():
+    """132 tiles of 256x128 on 132 SMs: what longer k adds is FLOPs at peak, within the 1 % that L2 queues leave."""
+    config = persistent(256, 128)
+    short, long = (warm(Gemm(12 * 256, 11 * 128, k)) for k in (4096, 8192))
+    added = cycles(run(long, config, GPU)) - cycles(run(short, config, GPU))
+    assert (long.flops - short.flops) / added == pytest.approx(132 * 4096, rel=0.01)
+    assert run(long, config, GPU).utilisation["tensor"] > 0.93
+
+
+def test_write_back_runs_at_hbm_peak():
+    """C is 17 times L2 and k tiny: all but what stays in L2 is written, at no more than HBM's rate."""
+    gemm = Gemm(16384, 16384, 64, out_dtype="fp32")
+    kernel = run(gemm, multistage(128, 128, 64, 3, warps=8), GPU)
+    assert gemm.c_bytes - 60 * 2**20 <= kernel.bytes["hbm"]["write"] <= gemm.c_bytes
+    moved = sum(kernel.bytes["hbm"].values())
+    assert moved / KIB / cycles(kernel) == pytest.approx(1, abs=0.05)
+
+
+# Waves.
+@pytest.mark.parametrize(("config", "between"), [(multistage(), 350), (persistent(), -700)])
+def test_one_and_a_bit_waves_take_two(config, between):
+    """132 tiles, then 144: the second wave costs a whole one, `between` more for the CTA's turn-round or less for the
+    start that a persistent CTA pays once. Within 2 %: the fuller wave queues a little in L2."""
+    gpu = whole_gpu("l2.bytes_per_clk=65536", "l2.gpc_port_bytes_per_clk=65536")
+    one, two = (cycles(run(warm(Gemm(12 * 128, n * 128, 2048)), config, gpu)) for n in (11, 12))
+    assert run(warm(Gemm(12 * 128, 12 * 128, 2048)), config, gpu).waves == pytest.approx(144 / 132)
+    expected = 2 * one + between
+    if config.loads == "tma":
+        expected -= 300 + 16 + 256 + 110  # nor does it wait for its first load again
+    assert two == pytest.approx(expected, rel=0.02)
+
+
+# Persistent kernels.
+def spans(kernel: KernelResult, kind: str) -> list[tuple[int, int, int, int]]:
+    """(tile, k, start, end) of one kind, in order of record."""
+    assert kernel.spans is not None
+    rows = kernel.spans[kernel.spans["kind"] == SPAN_KINDS.index(kind)]
+    return [(int(row["tile"]), int(row["k"]), int(row["start_fs"]), int(row["end_fs"])) for row in rows]
+
+
+def added_by_a_tile(config: KernelConfig, n_k: int = 16, without=()) -> float:
+    """Cycles that one CTA takes for a third tile."""
+    two, three = (
+        cycles(run(warm(Gemm(128 * n, 128, 64 * n_k)), replace(config, n_ctas=1), GPU, without=without)) for n in (2, 3)
+    )
+    return three - two
+
+
+def test_a_ring_crosses_tile_boundaries():
+    kernel = run(warm(Gemm(128 * 3, 128, 64 * 6)), persistent(n_ctas=1), GPU, trace=True)
+    loads, epilogues = spans(kernel, "load"), spans(kernel, "epilogue")
+    for tile in (1, 2):
+        first_loads = [start for of, k, start, _ in loads if of == tile and k < 3]
+        assert max(first_loads) < min(start for of, _, start, _ in epilogues if of == tile - 1)
+
+
+@pytest.mark.small
+def test_the_next_tile_of_a_persistent_cta_shows_no_latency():
+    assert added_by_a_tile(persistent()) == 16 * MMA + 1000 + EPILOGUE_WRITE
+
+
+@pytest.mark.small
+def test_the_next_cta_in_a_slot_starts_anew():
+    gpu = whole_gpu("sm.count=1")
+    one, two = (cycles(run(warm(Gemm(128 * n, 128, 64 * 8)), multistage(), gpu)) for n in (1, 2))
+    assert two - one == one + 350  # turn-round
+
+
+@pytest.mark.small
+def test_ping_pong_hides_the_epilogue():
+    assert added_by_a_tile(persistent(pingpong=True), without=("smem_bandwidth",)) == 16 * MMA
+
+
+def test_ping_pong_hides_all_of_the_epilogue_but_shared_memory():
+    """C's way through shared memory (written and read: 64 KiB at 128 B/clk) may hold up the other's operands."""
+    added = added_by_a_tile(persistent(pingpong=True))
+    assert 16 * MMA <= added <= 16 * MMA + 512
+
+
+def test_an_epilogue_longer_than_a_main_loop_shows_in_ping_pong():
+    """One iteration a tile: two warpgroups take turns, so each tile waits for half of MMA plus epilogue."""
+    config = persistent(pingpong=True, n_ctas=1)
+    few, many = (cycles(run(warm(Gemm(128 * n, 128, 64)), config, GPU, without=("smem_bandwidth",))) for n in (20, 40))
+    assert (many - few) / 20 == (MMA + 1000 + EPILOGUE_WRITE) / 2
+
+
+# Slices of k.
+@pytest.mark.small
+@pytest.mark.parametrize(("n_k", "split"), [(16, 2), (16, 3), (17, 4), (10, 6), (16, 16)])
+def test_slices_cover_k_exactly(n_k, split):
+    config = replace(multistage(stages=2, smem_bytes=10_000, split_k=split), family="split_k")
+    kernel = run(Gemm(128, 128, 64 * n_k), config, whole_gpu("sm.count=1"), trace=True)
+    loads = [(tile, k) for tile, k, _, _ in spans(kernel, "load")]
+    assert sorted(k for _, k in loads) == list(range(n_k))
+    slices = {tile: [k for of, k in loads if of == tile] for tile, _ in loads}
+    assert all(ks == list(range(ks[0], ks[-1] + 1)) for ks in slices.values())
+    assert max(map(len, slices.values())) == -(-n_k // split)
+
+
+@pytest.mark.small
+@pytest.mark.parametrize("split", [1, 3, 4])
+def test_any_split_reads_each_operand_byte_once_and_writes_partial_sums(split):
+    gemm = Gemm(128, 128, 64 * 12)
+    config = replace(multistage(split_k=split), family="split_k" if split > 1 else "multistage")
+    kernel = run(gemm, config, GPU)
+    assert kernel.bytes["hbm"]["read"] == gemm.a_bytes + gemm.b_bytes
+    assert kernel.bytes["sm"]["write"] == 128 * 128 * (4 * split if split > 1 else 2)
+
+
+# Epilogues.
+@pytest.mark.small
+@pytest.mark.parametrize("config", [multistage(), persistent()], ids=["multistage", "persistent"])
+def test_a_residual_is_read_once(config):
+    gemm = Gemm(200, 152, 128)
+    plain, residual = (run(replace(gemm, epilogue=name), config, GPU) for name in ("none", "residual"))
+    assert residual.bytes["hbm"]["read"] - plain.bytes["hbm"]["read"] == gemm.c_bytes
+
+
+# Sharing.
+@pytest.mark.small
+@pytest.mark.parametrize(("cluster_m", "cluster_n"), [(1, 1), (2, 1), (1, 2), (2, 2)])
+def test_multicast_divides_what_l2_serves(cluster_m, cluster_n):
+    """A's chunk serves the CTAs along n, B's those along m."""
+    gemm = Gemm(256, 256, 64 * 4)
+    config = persistent(cluster_m=cluster_m, cluster_n=cluster_n)
+    kernel = run(gemm, config, GPU, without=("coalescing",))
+    a_received, b_received = (2 * 2 * 4 * CHUNK_KIB * KIB,) * 2
+    assert kernel.bytes["sm"]["read"] == a_received + b_received
+    assert kernel.bytes["l2"]["read"] == a_received // cluster_n + b_received // cluster_m
+
+
+@pytest.mark.small
+def test_requests_of_a_gpc_merge_while_one_is_under_way():
+    """Two tiles of one row ask for A at once: one read serves both, and both are as fast as one alone."""
+    kernel = run(warm(Gemm(128, 256, 64)), multistage(), GPU)
+    assert kernel.lookups["coalesced"] == 1
+    assert kernel.lookups["coalesced_bytes"] == CHUNK_KIB * KIB
+    assert kernel.bytes["l2"]["read"] == 3 * CHUNK_KIB * KIB
+    apart = run(warm(Gemm(128, 256, 64)), multistage(), GPU, without=("coalescing",))
+    assert apart.lookups["coalesced"] == 0
+    assert apart.bytes["l2"]["read"] == 4 * CHUNK_KIB * KIB
+
+
+# The clock.
+def test_a_busy_kernel_runs_at_the_clock_of_its_activity():
+    """Active 1000 MHz, 200 less when the tensor cores are always busy."""
+    config = persistent(256, 128)
+    kernel = run(warm(Gemm(12 * 256, 11 * 128, 8192)), config, GPU, clock_mhz=None)
+    assert kernel.sm_mhz == pytest.approx(1000 - 200 * kernel.utilisation["tensor"], rel=0.005)
+    idle = run(warm(TILE), multistage(), GPU, clock_mhz=None)
+    assert idle.sm_mhz == pytest.approx(1000, rel=1e-3)
+
+
+@pytest.mark.small
+def test_time_of_a_compute_bound_tile_goes_with_the_clock():
+    gemm = warm(Gemm(128, 128, 64 * 16))
+    slow, fast = (time_fs(run(gemm, persistent(), GPU, clock_mhz=mhz)) for mhz in (1000, 2000))
+    serve_fs = 16 * CYCLE_FS  # L2 keeps its own clock
+    assert slow - serve_fs == 2 * (fast - serve_fs)
