@@ -20,6 +20,7 @@ PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
 
 
+@pytest.mark.slow
 @each_page
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link_data(tmp_path)
