@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import resource
 import signal
@@ -61,6 +62,13 @@ def test_the_screen_tells_time_limiter_traffic_and_advice(simulate: FakeSimulate
     for text in ("218 µs", "L2 bandwidth", "HBM", "Occupancy", "waves", "Clock", "tile 128x256x64"):
         assert text in done.stdout
     assert done.stderr == ""
+
+
+def test_a_pipe_is_wide_enough_for_whole_headings(simulate: FakeSimulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    done = tilewalk("gemm", *SIZES)
+    assert "× compulsory" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
 
 
 def test_quiet_prints_the_time_alone(simulate: FakeSimulate) -> None:
@@ -505,6 +513,15 @@ def test_a_reader_that_has_enough_is_no_error() -> None:
     running.stdout.close()
     _, stderr = running.communicate()
     assert (running.returncode, stderr) == (0, "")
+
+
+def test_names_that_are_no_text_are_printed_escaped(tmp_path: Path) -> None:
+    folder = Path(os.fsdecode(os.fsencode(tmp_path) + b"/gr\xf6\xdfe"))
+    folder.mkdir()
+    (folder / "mine.toml").write_text('inherits = "t4"\n[sm]\ncount = 30\n')
+    stdout, stderr = process("gpus", "show", str(folder / "mine.toml")).communicate()
+    assert stderr == ""
+    assert re.search(r"sm.count +30 .*gr\\udcf6\\udcdfe/mine.toml", stdout)
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")

@@ -100,13 +100,12 @@ def show(result: Result, options: GemmOptions, printed: Print, as_json: dict[str
     if options.json:
         typer.echo(json.dumps(as_json))
         return
-    from rich.console import Console
+    from viz.commands.console import console
 
-    console = Console(highlight=False)
     if options.quiet:
-        terminal.show(console, time_line(result))
+        terminal.show(console(), time_line(result))
     else:
-        printed(result, console)
+        printed(result, console())
 
 
 def time_line(result: Result) -> str:

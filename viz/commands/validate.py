@@ -54,9 +54,9 @@ def validate(
     if json:
         typer.echo(json_format.dumps(report.to_dict()))
         return
-    from rich.console import Console
+    from viz.commands.console import console
 
-    print_report(report, Console(highlight=False))
+    print_report(report, console())
 
 
 def replayed(gpu: Gpu, measurements: Path, tile: str | None, limit: int | None, status: Status) -> Report:
