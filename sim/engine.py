@@ -117,23 +117,23 @@ def _evict(m, w, s, nodes, side, t):
     while s.used[side] > m.l2_side_bytes:
         i = nodes[sentinel].prev
         _unlink(nodes, i)
-        flags, part = nodes[i].flags, nodes[i].part
-        size = part * ((flags & HOME) + ((flags & COPY) >> 1))
+        have, part = nodes[i].have, nodes[i].part
+        size = part * ((have & HOME) + ((have & COPY) >> 1))
         s.used[side] -= size
         s.clean_out += size
-        if flags & DIRTY:
+        if have & DIRTY:
             s.clean_out -= part
             s.back += part
             _hbm_write(m, s, t, part)
-        nodes[i].flags = 0
+        nodes[i].have = 0
 
 
 @jit
 def _fill_home(m, w, s, nodes, side, i, part, hbm_fs, t):
     """Bring the home part of a chunk from HBM into its partition; returns when its slowest line has arrived."""
     end = _hbm_read(m, w, s, t, part) + hbm_fs
-    nodes[i].flags |= HOME
-    nodes[i].fill = max(nodes[i].fill, end)
+    nodes[i].have |= HOME
+    nodes[i].due = max(nodes[i].due, end)
     s.used[side] += part
     s.filled += part
     return end
@@ -141,12 +141,12 @@ def _fill_home(m, w, s, nodes, side, i, part, hbm_fs, t):
 
 @jit
 def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
-    """Copy the other partition's part of a chunk into this one, from HBM if it is not there. Returns (arrival, missed)."""
+    """Copy the other partition's part of a chunk into this one, from HBM if need be. Returns (arrival, missed)."""
     other = 1 - side
     i = other * w.n_chunks + chunk + 1
     nodes[i].part = part
-    missed = nodes[i].flags & HOME == 0
-    arrival = _fill_home(m, w, s, nodes, other, i, part, hbm_fs, t) if missed else max(t, nodes[i].fill)
+    missed = nodes[i].have & HOME == 0
+    arrival = _fill_home(m, w, s, nodes, other, i, part, hbm_fs, t) if missed else max(t, nodes[i].due)
     _front(s, nodes, i, 2 * w.n_chunks + 1 + other)
     _evict(m, w, s, nodes, other, t)
     _l2_serve(m, s, other, t, part)
@@ -158,18 +158,18 @@ def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
 
 @jit
 def _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t):
-    """A chunk that is not wholly here: copy from the other partition, fill from HBM, or both. Returns (arrival, far)."""
+    """A chunk not wholly here: copy from the other partition, fill from HBM, or both. Returns (arrival, far)."""
     part = held >> (m.n_sides - 1)
     nodes[i].part = part
     arrival, missed, far = t, False, False
-    if m.n_sides == 2 and not nodes[i].flags & COPY:
+    if m.n_sides == 2 and not nodes[i].have & COPY:
         far = True
         arrival, missed = _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t)
-        nodes[i].flags |= COPY
-    if not nodes[i].flags & HOME:
+        nodes[i].have |= COPY
+    if not nodes[i].have & HOME:
         arrival = max(arrival, _fill_home(m, w, s, nodes, side, i, part, hbm_fs, t))
         missed = True
-    nodes[i].fill = max(nodes[i].fill, arrival)
+    nodes[i].due = max(nodes[i].due, arrival)
     _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     _evict(m, w, s, nodes, side, t)
     if missed:
@@ -186,10 +186,10 @@ def _lookup(m, w, s, nodes, side, chunk, held, hbm_fs, t):
     """Find a chunk from one side of L2. Returns (arrival of its last line at L2, whether lines crossed partitions)."""
     i = side * w.n_chunks + chunk + 1
     whole = HOME | COPY if m.n_sides == 2 else HOME
-    if nodes[i].flags & whole != whole:
+    if nodes[i].have & whole != whole:
         return _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t)
     _use(m, s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
-    arrival = nodes[i].fill
+    arrival = nodes[i].due
     if arrival > t:
         s.n_merged += 1
         return arrival, False
@@ -224,19 +224,19 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, t):
 @jit
 def _store(m, w, s, nodes, chunk, n_bytes, t):
     """Write one C chunk: a part to each partition's own lines, dirty until evicted."""
-    part = (w.block_m * w.c_l2_bytes >> 8) >> (m.n_sides - 1)
+    part = n_bytes >> (m.n_sides - 1)
     for side in range(m.n_sides):
         i = side * w.n_chunks + chunk + 1
         nodes[i].part = part
-        if nodes[i].flags & HOME:
+        if nodes[i].have & HOME:
             s.overwritten += part
         else:
             s.used[side] += part
-        nodes[i].flags |= HOME | DIRTY
+        nodes[i].have |= HOME | DIRTY
         s.written += part
         _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
         _evict(m, w, s, nodes, side, t)
-        _l2_serve(m, s, side, t, (n_bytes >> (m.n_sides - 1)) * m.l2_write_weight_x256 >> 8)
+        _l2_serve(m, s, side, t, part * m.l2_write_weight_x256 >> 8)
     s.l2_write += n_bytes
     s.win_l2w += n_bytes
 
@@ -327,7 +327,7 @@ def _load_b(m, w, s, ag, nodes, lrc, k, t):
 
 @jit
 def _deliver(m, w, s, ag, sm, t, data, why):
-    """Move an iteration's bytes through the GPC's and the SM's ports and into shared memory. Returns (ready, reason)."""
+    """Move an iteration's bytes through the ports of GPC and SM into shared memory. Returns (ready, reason)."""
     fs = s.fs_cycle
     n_bytes = w.a_sm_bytes + w.b_sm_bytes
     s.sm_read += n_bytes * w.cluster_size
@@ -385,7 +385,7 @@ def _start_mma(w, s, ag, sm, spans, t):
     s.n_mma += w.cluster_size
     s.waits[MMA] += end - t
     if ag.sm < w.trace_sm_below:
-        _span(s, spans, 3, ag, ag.c_item, ag.c_k, t, end)
+        _span(s, spans, 3, ag, ag.c_item, ag.c_k0 + ag.c_k, t, end)
     return end
 
 
@@ -409,7 +409,8 @@ def _next_tile(w, ag):
     ag.c_item = item
     ag.c_k = 0
     split = item // (w.grid_m * w.grid_n * w.batch)
-    ag.c_nk = min(w.k_per_split, w.n_k - split * w.k_per_split)
+    ag.c_k0 = split * w.k_per_split
+    ag.c_nk = min(w.k_per_split, w.n_k - ag.c_k0)
 
 
 @jit
@@ -422,7 +423,7 @@ def _await(w, s, ag, spans, t):
         return free
     s.waits[ag.why[ag.c_slot]] += ready - free
     if ag.sm < w.trace_sm_below:
-        _span(s, spans, 2, ag, ag.c_item, ag.c_k, free, ready)
+        _span(s, spans, 2, ag, ag.c_item, ag.c_k0 + ag.c_k, free, ready)
     return ready
 
 
@@ -468,7 +469,8 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
             s.sm_write += n_bytes
             s.n_stores += 1
     smem = w.epi_smem_x16 * fs >> 4
-    sm.smem_free = max(t, sm.smem_free) + smem
+    if not w.pingpong:  # spread over the other warpgroup's main loop, it finds room there
+        sm.smem_free = max(t, sm.smem_free) + smem
     s.smem_fs += smem * w.cluster_size
     if ag.sm < w.trace_sm_below:
         _span(s, spans, 4, ag, ag.c_item, 0, t, end)
@@ -485,7 +487,10 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
         _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
     if ag.c_k == ag.c_nk:
         return _on_tile(m, w, s, ag, sm, nodes, spans, t)
-    at = _await(w, s, ag, spans, t if w.persistent else max(t, ag.issue_free))
+    if not w.persistent and ag.issue_free > t:
+        s.waits[ISSUE] += ag.issue_free - t
+        t = ag.issue_free
+    at = _await(w, s, ag, spans, t)
     if w.exclusive:
         return _start_mma(w, s, ag, sm, spans, at)
     ag.phase = READY
@@ -586,13 +591,13 @@ def _halve(s, windows):
 
 @entry
 def warm(m_, w_, s_, nodes, chunks, sizes):
-    """Put chunks of `sizes` bytes into L2 as an earlier kernel left them, oldest first; every partition holds whole ones."""
+    """Put chunks of `sizes` bytes into L2 as an earlier kernel left them, oldest first, whole in every partition."""
     m, w, s = m_[0], w_[0], s_[0]
     for j in range(chunks.size):
         part = sizes[j] >> (m.n_sides - 1)
         for side in range(m.n_sides):
             i = side * w.n_chunks + chunks[j] + 1
-            nodes[i].flags = HOME | COPY if m.n_sides == 2 else HOME
+            nodes[i].have = HOME | COPY if m.n_sides == 2 else HOME
             nodes[i].part = part
             s.used[side] += part * m.n_sides
             _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)

@@ -24,7 +24,8 @@ MAX_SPANS = 400_000
 _NAMES = rec.SCALARS.names or ()
 COUNTERS = _NAMES[_NAMES.index("hbm_read") : _NAMES.index("waits")]
 WAITS = ("mma", "hbm", "l2", "sm_port", "barrier", "issue", "start", "epilogue")
-NODE_LIMIT = 2**31 - 4
+CHUNK_LIMIT = 2**25
+"""Chunks of A, B and C at most: about 200 B each of address space, touched only where used."""
 Records = npt.NDArray[np.void]
 Counters = Mapping[str, int]
 
@@ -55,10 +56,9 @@ def _one(dtype: np.dtype[np.void], values: Mapping[str, int]) -> Records:
 def _nodes(n_chunks: int, n_sides: int) -> Records:
     """L2 nodes of every chunk in every partition (node 0 unused), then one sentinel a partition, linked to itself."""
     n = n_chunks * n_sides
-    if n > NODE_LIMIT:
+    if n_chunks > CHUNK_LIMIT:
         raise ConfigError(
-            f"chunks that the tile cuts A, B and C into = {n_chunks}: must be at most {NODE_LIMIT // n_sides}; "
-            "use a larger tile"
+            f"chunks that the tile cuts A, B and C into = {n_chunks}: must be at most {CHUNK_LIMIT}; use a larger tile"
         )
     nodes = np.zeros(n + 1 + n_sides, rec.NODE)
     nodes["prev"][n + 1 :] = nodes["next"][n + 1 :] = np.arange(n + 1, n + 1 + n_sides)
@@ -102,7 +102,8 @@ def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
 
 def warm_chunks(machine: rec.Machine, work: rec.Work) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Chunks of A and B and their bytes, in the order an earlier kernel left them: what L2 can hold, latest last."""
-    sizes = work.block_m * work.a_dram_bytes >> 8, work.block_n * work.b_dram_bytes >> 8
+    rows = min(work.block_m, work.rows_a), min(work.block_n, work.rows_b)
+    sizes = rows[0] * work.a_dram_bytes >> 8, rows[1] * work.b_dram_bytes >> 8
     keep = 2 * machine.l2_side_bytes * machine.n_sides // max(1, min(sizes)) + 1
     chunks = np.arange(max(0, work.first_c - keep), work.first_c, dtype=np.int64)
     return chunks, np.where(chunks < work.first_b, *sizes)
@@ -145,7 +146,7 @@ def _outcome(machine: rec.Machine, plan: Plan, state: State, floor_s: float, nam
         utilisation=_utilisation(machine, state, counters, total_fs),
         waits=_waits(plan, state, floor_s / time_s),
         occupancy=plan.occupancy.describe(),
-        waves=work.n_items / (plan.n_slots if not work.persistent else work.n_agents),
+        waves=work.n_items / (work.n_agents if work.n_items > work.n_agents else plan.n_slots),
         sampled=bool(s["skipped_items"]),
         n_events=int(s["n_events"]),
         windows=even_windows(state.windows[: int(s["n_win"])], machine, work),
@@ -207,13 +208,17 @@ def _utilisation(machine: rec.Machine, state: State, c: Counters, total_fs: int)
 
 
 def _waits(plan: Plan, state: State, floor_share: float) -> dict[str, float]:
-    """Fractions of all agent-slot time, by what the slot was waiting for; the rest is idle.
+    """Fractions of all agent-slot time, by what the slot was waiting for.
 
-    `floor_share` of the kernel's time lies outside its CTAs: its launch.
+    `floor_share` of the kernel's time lies outside its CTAs: its launch. The time in which a running CTA waits for
+    nothing else is that in which it issues loads. A slot without a CTA is idle.
     """
     total = plan.n_slots * int(state.scalars["end_fs"][0]) / (1 - floor_share)
     waits = {name: float(state.scalars["waits"][0][i] / total) for i, name in enumerate(WAITS)}
-    waits["start"] += floor_share
+    rows = state.windows[: int(state.scalars["n_win"][0])]
+    running = float(rows[:, 5] @ (rows[:, 8] - rows[:, 7])) / plan.work.cluster_size / total
+    waits["issue"] += max(0.0, running - sum(waits.values()) + waits["start"])
+    waits["start"] += floor_share * plan.work.n_agents / plan.n_slots
     waits["idle"] = max(0.0, 1.0 - sum(waits.values()))
     return waits
 

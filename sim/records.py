@@ -122,9 +122,11 @@ class Work(NamedTuple):
 
 
 def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
-    """Record type: int64 fields by name, then fixed arrays (name, type, length)."""
+    """Record type: int64 fields by name, then fixed arrays (name, type, length). `np.record`, so that the same source
+    runs with JIT off; a name that is an attribute of np.record would hide its field."""
     fields: list[Any] = [(name, "i8") for name in names.split()]
-    return np.dtype([*fields, *((name, kind, (n,)) for name, kind, n in arrays)], align=True)
+    layout = np.dtype([*fields, *((name, kind, (n,)) for name, kind, n in arrays)], align=True)
+    return np.dtype((np.record, layout))
 
 
 MACHINE = _record(" ".join(name for name in Machine._fields if name != "gpc_side"))
@@ -143,17 +145,19 @@ SCALARS = _record(
 )
 """Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
 AGENT = _record(
-    "number phase sm gpc side begun issue_free epi0 epi1 c_k c_nk c_slot c_item c_j "
+    "number phase sm gpc side begun issue_free epi0 epi1 c_k c_k0 c_nk c_slot c_item c_j "
     "p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
     ("ready", "i8", MAX_STAGES),
     ("queue", "i8", MAX_STAGES + 2),
     ("why", "i1", MAX_STAGES),
 )
-"""One agent: c_ is its consumer's position (k-iteration, iterations of the item, ring slot, item, items begun), p_ its
-producer's; a ring of stages with the time each is ready and why; the items its producer took."""
+"""One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, ring slot, item, items begun),
+p_ its producer's; a ring of stages with the time each is ready and why; the items its producer took."""
 SM = _record("port_free tensor_free smem_free")
-LRC = np.dtype([("until", "i8"), ("asked", "i8")])
+LRC = _record("until asked")
 """A chunk's request by one GPC: under way until; what the GPC had asked for by then."""
-NODE = np.dtype([("fill", "i8"), ("moved", "i8"), ("prev", "i4"), ("next", "i4"), ("flags", "i4"), ("part", "i4")])
+NODE = np.dtype(
+    (np.record, [("due", "i8"), ("moved", "i8"), ("prev", "i4"), ("next", "i4"), ("have", "i4"), ("part", "i4")])
+)
 """One chunk in one L2 partition: when its fill arrives, what had been filled when it last moved to the front, its
 neighbours in that order (0: not listed), what is held (HOME, COPY, DIRTY) and the bytes of one such part."""

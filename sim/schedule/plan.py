@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
@@ -221,6 +222,10 @@ def build_plan(
     grid_m, grid_n = _grid(gemm, config)
     size = config.cluster_m * config.cluster_n
     placement = place(gpu, fit.ctas_per_sm, size)
+    if not len(placement.sm):
+        raise ConfigError(
+            f"cluster = {config.cluster_m}x{config.cluster_n}: no GPC of {gpu.name} has room for {size} CTAs at once"
+        )
     n_k = -(-gemm.k // config.block_k)
     k_per_split = -(-n_k // config.split_k)
     splits = -(-n_k // k_per_split)
@@ -261,7 +266,7 @@ def build_plan(
         c_l2_bytes=round(
             256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
         ),
-        c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" else 0,
+        c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         hbm_x256=round(256 * _row_cost(gemm, config, gpu)),
         sample_items=_sample_items(n_items, agents, group, cols, iterations, full),
         trace_sm_below=trace_sms,

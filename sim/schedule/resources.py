@@ -261,7 +261,7 @@ _COUNTS = {
     "block_m": 4096,
     "block_n": 4096,
     "block_k": 4096,
-    "stages": 64,
+    "stages": 32,
     "warps": 32,
     "cluster_m": MAX_CLUSTER,
     "cluster_n": MAX_CLUSTER,
