@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hwmodels.spec import Gpu
 from sim.kernel import run_kernel
 from sim.machine import build_machine
-from sim.result import WINDOW_FIELDS, KernelResult, Windows
+from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
 from sim.schedule.config import KernelConfig
 from sim.schedule.names import short_name
 from sim.schedule.plan import Plan, build_plan, is_persistent
@@ -18,7 +19,7 @@ from workloads.gemm import Gemm
 
 TRACED_SMS = 4
 TILES_BEFORE_MEMSET = 2
-"""cuBLAS clears a tile counter before a persistent kernel of more tiles a slot (201 of 201 rows of the H200's gemm.csv)."""
+"""cuBLAS clears a counter before a persistent kernel of more tiles a slot (201 of 201 rows of the H200's gemm.csv)."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,10 @@ class Options:
     without: frozenset[str] = frozenset()
     sustained: bool = False
     """Long tensor-bound work came before: the clock of the power limit, not of a burst."""
+
+    def describe(self) -> dict[str, Any]:
+        """As `Result.options` holds them."""
+        return {**dataclasses.asdict(self), "without": sorted(self.without)}
 
     def untraced(self) -> Options:
         """The same without spans."""
@@ -49,6 +54,11 @@ class Call:
     def time_s(self) -> float:
         """Seconds of all kernels, without gaps."""
         return sum(kernel.time_s for kernel in self.kernels)
+
+    @property
+    def main(self) -> KernelResult:
+        """The kernel that multiplies."""
+        return main_kernel(self.kernels)
 
 
 def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_taken_gb_per_s: float = 0.0) -> Call:
@@ -106,9 +116,22 @@ def _reduction(gemm: Gemm, plan: Plan, gpu: Gpu, mhz: float) -> KernelResult:
 
 def _small_kernel(name: str, time_s: float, mhz: float, read: int, write: int) -> KernelResult:
     """A kernel taken as whole: a measured fixed time and a rate, no replay."""
+    traffic = {"read": read, "write": write}
     return KernelResult(
-        name=name, time_s=time_s, sm_cycles=time_s * mhz * 1e6, sm_mhz=mhz, config={"family": name}, flops_executed=0,
-        bytes={"hbm": {"read": 0, "write": 0}, "l2": {"read": read, "write": write}, "sm": {"read": read, "write": write}},
-        requests={}, lookups={}, utilisation={}, waits={}, occupancy={}, waves=1.0, sampled=False, n_events=0,
+        name=name,
+        time_s=time_s,
+        sm_cycles=time_s * mhz * 1e6,
+        sm_mhz=mhz,
+        config={"family": name},
+        flops_executed=0,
+        bytes={"hbm": {"read": 0, "write": 0}, "l2": traffic, "sm": traffic},
+        requests={},
+        lookups={},
+        utilisation={},
+        waits={},
+        occupancy={},
+        waves=1.0,
+        sampled=False,
+        n_events=0,
         windows=Windows(1, np.zeros((0, len(WINDOW_FIELDS)))),
-    )  # fmt: skip
+    )

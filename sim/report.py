@@ -10,31 +10,30 @@ from hwmodels.catalog import resolved
 from hwmodels.spec import Gpu
 from sim.call import Call, Options, run_call
 from sim.host import HostOutcome
-from sim.result import SCHEMA, KernelResult, Result
+from sim.limiter import find_limiter
+from sim.result import SCHEMA, Result
+from sim.text import percent, quantity
 
-LIMITERS = {
-    "mma": "tensor", "hbm": "hbm", "l2": "l2", "sm_port": "sm_port", "barrier": "synchronisation",
-    "start": "launch and start", "epilogue": "epilogue", "idle": "too few CTAs",
-}  # fmt: skip
-"""What a wait points at."""
+COPIES_FROM = 0.5
+"""Share of the time from end to end from which copies are worth a sentence."""
 
-BOUND_FROM = 0.6
-"""Share of its peak from which a busy bandwidth, not a latency, is what a wait is for."""
-
-ADVICE = (
-    ("tensor", "tensor cores twice as fast", {"tensor": 2.0}),
-    ("hbm", "HBM twice as fast", {"hbm": 2.0}),
-    ("l2", "L2 and its ports twice as fast", {"l2": 2.0}),
-    ("latency", "latencies halved", {"latency": 0.5}),
-)
+CHANGES: dict[str, dict[str, tuple[str, float]]] = {
+    "tensor cores twice as fast": {
+        "tensor": ("flops_per_clk_per_sm", 2.0),
+        "cuda_core": ("flops_per_clk_per_sm", 2.0),
+    },
+    "HBM twice as fast": {"hbm": ("bandwidth_gb_per_s", 2.0)},
+    "L2 and its ports twice as fast": {"l2": ("bytes_per_clk", 2.0)},
+    "latencies halved": {"l2": ("latency_cycles", 0.5), "hbm": ("_ns", 0.5)},
+}
+"""What might help -> for each section of the GPU, the ending of the values it multiplies, and by what."""
 
 
 def build_result(
-    call: Call, host: HostOutcome, gpu: Gpu, options: Options, family: str | None, tile: str, advise: bool
+    call: Call, host: HostOutcome, gpu: Gpu, options: Options, asked: dict[str, Any], advise: bool
 ) -> Result:
-    """Assemble the frozen result of one call."""
-    main = max(call.kernels, key=lambda kernel: kernel.time_s)
-    limiter, evidence = find_limiter(main, call)
+    """Assemble the frozen result of one call. `asked` is what else the caller wanted, as it goes into `options`."""
+    limiter, (first, *others) = find_limiter(call.main)
     return Result(
         gpu=resolved(gpu),
         workload=call.gemm.describe(),
@@ -44,74 +43,40 @@ def build_result(
         end_to_end_s=host.end_to_end_s,
         flops=call.gemm.flops,
         limiter=limiter,
-        evidence=evidence,
+        evidence=(first, *_copies(host, call.time_s), *others),
         advice=advice(call, gpu, options) if advise else (),
         host_spans=host.spans,
-        options={
-            "clock_mhz": options.clock_mhz, "full": options.full, "family": family, "tile": tile, "without": sorted(options.without),
-            "hbm_peak_bytes": host.hbm_peak_bytes, "h2d_bytes": host.h2d_bytes, "d2h_bytes": host.d2h_bytes,
-        },
-    )  # fmt: skip
+        options={**options.describe(), **asked, **_memory(host)},
+    )
 
 
-def find_limiter(main: KernelResult, call: Call) -> tuple[str, tuple[str, ...]]:
-    """The resource that CTA slots spend most time on, and sentences with figures that say so."""
-    waits = dict(main.waits)
-    busiest = max(("tensor", "smem", "hbm", "l2", "sm_port"), key=lambda name: main.utilisation.get(name, 0.0))
-    reason = max(waits, key=lambda name: waits[name])
-    limiter = LIMITERS.get(reason, reason)
-    if reason == "mma" and main.utilisation["smem"] > main.utilisation["tensor"]:
-        limiter = "smem"
-    if reason in ("hbm", "l2") and main.utilisation[reason] < BOUND_FROM:
-        limiter = f"{reason} latency"
-    evidence = [
-        f"CTA slots spend {waits[reason]:.0%} of the kernel on {_phrase(reason)}",
-        f"busiest resource: {busiest} at {main.utilisation[busiest]:.0%} of its peak",
-    ]
-    second = sorted(waits, key=lambda name: waits[name])[-2]
-    if waits[second] > 0.05:
-        evidence.append(f"next: {waits[second]:.0%} on {_phrase(second)}")
-    tail = main.waves - int(main.waves)
-    if 0 < tail < 0.5 and main.waves < 10:
-        evidence.append(f"the last of {main.waves:.2f} waves fills {tail:.0%} of the slots")
-    return limiter, tuple(evidence)
+def _memory(host: HostOutcome) -> dict[str, int]:
+    return {name: getattr(host, name) for name in ("hbm_peak_bytes", "h2d_bytes", "d2h_bytes")}
 
 
-def _phrase(reason: str) -> str:
-    return {
-        "mma": "tensor-core work", "hbm": "waiting for HBM", "l2": "waiting for L2", "sm_port": "waiting for the SM's port",
-        "barrier": "barriers", "issue": "issuing loads", "start": "starting CTAs", "epilogue": "epilogues", "idle": "nothing: no CTA left for the slot",
-    }.get(reason, reason)  # fmt: skip
+def _copies(host: HostOutcome, kernels_s: float) -> list[str]:
+    """A sentence about PCIe, where copies are most of the time from end to end."""
+    share = host.copy_busy_s / host.end_to_end_s
+    whole, kernels = quantity(host.end_to_end_s, "s"), quantity(kernels_s, "s")
+    text = f"Copies over PCIe take {percent(share)} of the {whole} from end to end, kernels {kernels}."
+    return [text] if share >= COPIES_FROM else []
 
 
 def advice(call: Call, gpu: Gpu, options: Options) -> tuple[dict[str, Any], ...]:
-    """The same kernel on four better GPUs, each simulated; most helpful first."""
+    """The same kernel on GPUs with one thing better each, simulated; most helpful first."""
     found = []
-    for _, text, factors in ADVICE:
-        time_s = run_call(call.gemm, call.plan.config, _better(gpu, factors), options.untraced()).time_s
+    for text, changes in CHANGES.items():
+        time_s = run_call(call.gemm, call.plan.config, _better(gpu, changes), options.untraced()).time_s
         found.append({"change": text, "time_s": time_s, "speedup": call.time_s / time_s})
     return tuple(sorted(found, key=lambda item: -float(item["speedup"])))
 
 
-def _better(gpu: Gpu, factors: dict[str, float]) -> Gpu:
-    update: dict[str, Any] = {}
-    if "tensor" in factors:
-        tensor, core = gpu.tensor.model_dump(), gpu.cuda_core.model_dump()
-        update["tensor"] = gpu.tensor.model_copy(
-            update={k: v * factors["tensor"] for k, v in tensor.items() if k.endswith("per_sm")}
-        )
-        update["cuda_core"] = gpu.cuda_core.model_copy(update={k: v * factors["tensor"] for k, v in core.items()})
-    if "hbm" in factors:
-        update["hbm"] = gpu.hbm.model_copy(update={"bandwidth_gb_per_s": gpu.hbm.bandwidth_gb_per_s * factors["hbm"]})
-    if "l2" in factors:
-        keys = ("bytes_per_clk", "sm_port_bytes_per_clk", "gpc_port_bytes_per_clk")
-        update["l2"] = gpu.l2.model_copy(update={k: getattr(gpu.l2, k) * factors["l2"] for k in keys})
-    if "latency" in factors:
-        f = factors["latency"]
-        update["l2"] = gpu.l2.model_copy(
-            update={k: getattr(gpu.l2, k) * f for k in ("latency_cycles", "far_latency_cycles")}
-        )
-        update["hbm"] = gpu.hbm.model_copy(update={k: getattr(gpu.hbm, k) * f for k in ("latency_ns", "spread_ns")})
+def _better(gpu: Gpu, changes: dict[str, tuple[str, float]]) -> Gpu:
+    update = {}
+    for section, (ending, factor) in changes.items():
+        values = getattr(gpu, section)
+        names = [name for name in type(values).model_fields if name.endswith(ending)]
+        update[section] = values.model_copy(update={name: factor * getattr(values, name) for name in names})
     return gpu.model_copy(update=update)
 
 

@@ -9,6 +9,7 @@ other), "sm" (what arrives at or leaves the SMs, multicast counted at every rece
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,6 +121,11 @@ class KernelResult(_Alike):
     spans_dropped: int = 0
 
 
+def main_kernel(kernels: Sequence[KernelResult]) -> KernelResult:
+    """The one that multiplies: with the most FLOPs, then the longest."""
+    return max(kernels, key=lambda kernel: (kernel.flops_executed, kernel.time_s))
+
+
 @dataclass(frozen=True)
 class Result:
     """One simulated operation, host included, with everything needed to trace the prediction."""
@@ -131,7 +137,7 @@ class Result:
     """The workload as resolved (all fields of `Gemm`), with "flops", "compulsory_bytes", "arithmetic_intensity"."""
     versions: dict[str, str]
     kernels: tuple[KernelResult, ...]
-    """In launch order; `main` is the longest."""
+    """In launch order; `main` is the one that multiplies."""
     time_s: float
     """Sum of all kernels of the call, without gaps, as measured tables define it."""
     end_to_end_s: float
@@ -150,8 +156,8 @@ class Result:
 
     @property
     def main(self) -> KernelResult:
-        """The longest kernel."""
-        return max(self.kernels, key=lambda kernel: kernel.time_s)
+        """The kernel that multiplies, whatever is launched beside it; the longest of them."""
+        return main_kernel(self.kernels)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all of it to one file (npz with a JSON header), whole or not at all.

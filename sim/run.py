@@ -41,7 +41,8 @@ def simulate(
     bound and the best eight are simulated (`tile="bound"`), or all of it is (`tile="auto"`); the fastest is the answer.
     `clock_mhz` holds the SM clock; `full` forbids skipping repeated waves; `trace` records spans of some SMs; `launch`
     is "stream" or "graph"; `stream_weights` cuts B into pieces that are copied while others compute; `advise` also
-    simulates what would help most; `sustained` takes the clock after long tensor-bound work; `without` names mechanisms to switch off (`sim.machine.MECHANISMS`).
+    simulates what would help most; `sustained` takes the clock after long tensor-bound work; `without` names mechanisms
+    to switch off (`sim.machine.MECHANISMS`).
 
     Raises ConfigError for anything that does not fit, naming the parameter, the value and the allowed range.
     """
@@ -52,7 +53,8 @@ def simulate(
     if trace:
         best = run_call(workload, best.plan.config, gpu, options)
     host = play_call(best, gpu, options, launch, stream_weights)
-    return build_result(best, host, gpu, options, family, tile, advise)
+    asked = {"family": family, "tile": tile, "launch": launch, "stream_weights": stream_weights}
+    return build_result(best, host, gpu, options, asked, advise)
 
 
 def _check(options: Options, gpu: Gpu) -> None:

@@ -24,5 +24,8 @@ def quantity(value: float, unit: str) -> str:
 
 
 def percent(fraction: float) -> str:
-    """0.634 -> "63 %"."""
-    return f"{100 * fraction:.0f} %"
+    """0.634 -> "63 %"; below one, a digit more: 0.0034 -> "0.3 %", 0.0001 -> "<0.1 %"."""
+    value = 100 * fraction
+    if value >= 0.95 or value == 0:
+        return f"{value:.0f} %"
+    return f"{value:.1f} %" if value >= 0.1 else "<0.1 %"
