@@ -28,8 +28,8 @@ MECHANISMS = (
     "smem_bandwidth",
 )
 """What `without` can switch off: merged requests of a GPC, copies between L2 partitions (one L2 instead), the GPC's
-port, HBM time of write-backs, the growth of HBM latency with a chunk's lines, the moving clock (boost instead), barriers
-and the floor of an iteration, shared-memory bandwidth."""
+port, HBM time of write-backs, the growth of HBM latency with a chunk's lines, the moving clock (boost instead),
+barriers and the floor of an iteration, shared-memory bandwidth."""
 
 
 def fs_per_cycle(mhz: float) -> int:
