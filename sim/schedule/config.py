@@ -36,6 +36,8 @@ class KernelConfig:
     """Persistent only: two consumer warpgroups alternate tiles (else both work on one tile: cooperative)."""
     loads: str = "cp_async"
     """"cp_async" (16 B or less a thread), "tma" (bulk copies) or "ldg" (through registers, before Ampere)."""
+    load_bytes: int = 16
+    """Bytes a thread loads at once, at most; less where rows are not aligned to it."""
     mma: str = "wgmma"
     """"wgmma", "mma_sync" or "fma" (CUDA cores)."""
     mma_m_along: str = "m"

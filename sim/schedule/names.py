@@ -209,6 +209,7 @@ def _cutlass2(found: dict[str, str], launch: Launch) -> KernelConfig:
         mma="fma" if found["unit"] == "simt" else "mma_sync",
         mma_m_along="n",
         smem_bytes=stages * (t0 + t1) * block_k * element or None,
+        load_bytes=min(16, int(found["align"]) * (element or 4)),
         name=launch.name,
     )
 

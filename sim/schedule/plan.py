@@ -130,7 +130,7 @@ def _wide_bytes(gemm: Gemm, config: KernelConfig) -> float:
     that, less where they are not."""
     total = 0.0
     for operand, block in (("a", config.block_m), ("b", config.block_n)):
-        width = min(WIDEST_LOAD_BYTES, gemm.alignment_bytes(operand))
+        width = min(config.load_bytes, gemm.alignment_bytes(operand))
         total += block * config.block_k * gemm.element_bytes(operand) * WIDEST_LOAD_BYTES / width
     return total
 
@@ -160,7 +160,7 @@ def _row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     if gemm.k_is_contiguous(operand):
         run = min(config.block_k * max(1, config.stages if is_persistent(config) else config.stages - 1), gemm.k) * size
     else:
-        run = (config.block_m if operand == "a" else config.block_n) * size
+        run = (gemm.m if operand == "a" else gemm.n) * size  # neighbours read on along the same row
     return 1 + gpu.hbm.row_open_bytes / run
 
 

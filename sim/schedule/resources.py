@@ -262,6 +262,7 @@ _COUNTS = {
     "block_n": 4096,
     "block_k": 4096,
     "stages": 32,
+    "load_bytes": 16,
     "warps": 32,
     "cluster_m": MAX_CLUSTER,
     "cluster_n": MAX_CLUSTER,
