@@ -21,6 +21,7 @@ each_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relativ
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # the README starts the command some twenty times
 @each_page
 def test_code_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     link_data(tmp_path)
