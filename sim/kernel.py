@@ -194,7 +194,10 @@ def _lookups(state: State, c: Counters) -> dict[str, int]:
 
 
 def _utilisation(machine: rec.Machine, state: State, c: Counters, total_fs: int) -> dict[str, float]:
-    """Busy fraction of each resource over the kernel's time inside its CTAs, without what is left to do behind it."""
+    """Busy fraction of each resource over the kernel's time inside its CTAs, without what is left to do behind it.
+
+    Of a sampled kernel both are estimates, so that their quotient may come out above 1, and is cut there.
+    """
     s = state.scalars[0]
     hbm_after_fs, l2_after_fs = (np.maximum(s[name] - s["end_fs"], 0).sum() for name in ("hbm_free", "l2_free"))
     busy = {
@@ -204,7 +207,8 @@ def _utilisation(machine: rec.Machine, state: State, c: Counters, total_fs: int)
         "l2": (c["l2_fs"] - l2_after_fs) / machine.n_sides,
         "hbm": c["hbm_fs"] - hbm_after_fs,
     }
-    return {name: float(value / total_fs) for name, value in busy.items()}
+    most = 1.0 if s["skipped_items"] else np.inf
+    return {name: float(min(value / total_fs, most)) for name, value in busy.items()}
 
 
 def _waits(plan: Plan, state: State, floor_share: float) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import lru_cache
 
 from hwmodels.errors import ConfigError
@@ -10,8 +11,40 @@ from hwmodels.spec import Gpu
 from sim.call import Call, Options, run_call
 from sim.host import HostOutcome, play
 from sim.program import KernelTime, Launch, Part, Program, Tensor
+from sim.schedule.config import KernelConfig
+from workloads.gemm import Gemm
 
-MAX_PIECES = 16
+LEAST_PIECES = 16
+"""Pieces that streamed weights are cut into at least, where they can be: nothing computes while the first is copied."""
+MOST_PIECES = 4096
+
+PARTIAL, EXTRA = "partial sums", "epilogue operand"
+
+Under = Callable[[float], Call]
+"""HBM rate that copies in flight take (GB/s) -> the call at what is left."""
+
+
+def check_memory(gemm: Gemm, gpu: Gpu, stream_weights: bool) -> None:
+    """Raise `ConfigError` where the tensors cannot be in HBM, with what would help; pieces are judged when cut."""
+    if stream_weights and gemm.weights == "hbm":
+        raise ConfigError("stream-weights: needs weights in host memory, pinned or pageable, but weights = 'hbm'")
+    needed = sum(tensor.bytes for tensor in _tensors(gemm) if not (stream_weights and tensor.name == "b"))
+    if needed > _capacity_bytes(gpu):
+        raise _too_large(gemm, gpu, needed, stream_weights)
+
+
+def _too_large(gemm: Gemm, gpu: Gpu, needed: int, stream_weights: bool) -> ConfigError:
+    sizes = ", ".join(f"{tensor.name} {tensor.bytes / 1e9:.3g} GB" for tensor in _tensors(gemm))
+    helps = needed - gemm.allocation_bytes("b") < _capacity_bytes(gpu)
+    cure = "; --weights pinned --stream-weights brings b in piece by piece" if helps and not stream_weights else ""
+    return ConfigError(
+        f"HBM of {gpu.name}: {needed / 1e9:.4g} GB needed ({sizes}{', b in pieces' if stream_weights else ''}), "
+        f"at most hbm.capacity_gb = {gpu.hbm.capacity_gb:g}{cure}"
+    )
+
+
+def _capacity_bytes(gpu: Gpu) -> int:
+    return round(gpu.hbm.capacity_gb * 1e9)
 
 
 def play_call(call: Call, gpu: Gpu, options: Options, launch: str, stream_weights: bool) -> HostOutcome:
@@ -20,76 +53,102 @@ def play_call(call: Call, gpu: Gpu, options: Options, launch: str, stream_weight
     Raises ConfigError where the tensors do not fit HBM, or there is nothing to stream.
     """
     gemm = call.gemm
-    if stream_weights and gemm.weights == "hbm":
-        raise ConfigError("stream-weights: needs weights in host memory, pinned or pageable, but weights = 'hbm'")
-    reads = ["a"] + ([] if stream_weights else ["b"]) + (["epilogue operand"] if gemm.epilogue_bytes else [])
-    tensors = [
-        Tensor("a", gemm.a_bytes, gemm.inputs),
-        Tensor("b", gemm.b_bytes, gemm.weights),
-        Tensor("c", gemm.c_bytes),
-    ]
-    if gemm.epilogue_bytes:
-        tensors.append(Tensor("epilogue operand", gemm.epilogue_bytes, gemm.inputs))
-    partial = (
-        call.plan.work.splits * gemm.batch * gemm.m * gemm.n * gemm.accumulator_bytes
-        if call.plan.work.splits > 1
-        else 0
+    check_memory(gemm, gpu, stream_weights)
+    tensors, launches = _streamed(call, gpu, options) if stream_weights else _resident(call, gpu, options)
+    home = "hbm" if gemm.result == "hbm" else "pageable" if "pageable" in (gemm.inputs, gemm.weights) else "pinned"
+    return play(Program(tensors, launches, result_home=home, launch_mode=launch), gpu)
+
+
+def _tensors(gemm: Gemm) -> tuple[Tensor, ...]:
+    """A, B, C and what the epilogue reads, as they lie in memory."""
+    tensors = (
+        Tensor("a", gemm.allocation_bytes("a"), gemm.inputs),
+        Tensor("b", gemm.allocation_bytes("b"), gemm.weights),
+        Tensor("c", gemm.allocation_bytes("c")),
     )
-    parts = (
-        _pieces(call, gpu, options)
-        if stream_weights
-        else tuple(Part(_timed(call, gpu, options, i)) for i in range(len(call.kernels)))
-    )
-    launches = _launches(call, tuple(reads), parts, stream_weights)
-    if partial:
-        tensors.append(Tensor("partial sums", partial))
-        launches[0] = dataclasses.replace(launches[0], reads=launches[0].reads + ("partial sums",))
-    home = "hbm" if gemm.result == "hbm" else "pinned" if "pageable" not in (gemm.inputs, gemm.weights) else "pageable"
-    return play(Program(tuple(tensors), tuple(launches), result_home=home, launch_mode=launch), gpu)
+    return (*tensors, Tensor(EXTRA, gemm.epilogue_bytes, gemm.inputs)) if gemm.epilogue_bytes else tensors
 
 
-def _launches(call: Call, reads: tuple[str, ...], parts: tuple[Part, ...], stream_weights: bool) -> list[Launch]:
-    if stream_weights:
-        return [Launch(call.kernels[-1].name, reads, ("c",), parts, weights="b")]
-    launches = []
-    for index, (kernel, part) in enumerate(zip(call.kernels, parts, strict=True)):
-        first = index == 0
-        launches.append(Launch(kernel.name, reads if first else reads + ("c",), ("c",), (part,)))
-    return launches
+def _partial_sums(call: Call) -> tuple[Tensor, ...]:
+    """What the slices of split-K leave for the reduction; nothing without them."""
+    splits, gemm = call.plan.work.splits, call.gemm
+    n_bytes = splits * gemm.batch * gemm.m * gemm.n * gemm.accumulator_bytes
+    return (Tensor(PARTIAL, n_bytes),) if splits > 1 else ()
 
 
-def _timed(call: Call, gpu: Gpu, options: Options, index: int) -> KernelTime:
-    """Seconds of one kernel under a background HBM rate; simulated again only where copies overlap it."""
+# All operands in HBM.
+def _resident(call: Call, gpu: Gpu, options: Options) -> tuple[tuple[Tensor, ...], tuple[Launch, ...]]:
+    """One launch for each kernel."""
+    under = _under_copies(call, gpu, options)
+    launches = tuple(_launch(call, i, under) for i in range(len(call.kernels)))
+    return _tensors(call.gemm) + _partial_sums(call), launches
+
+
+def _launch(call: Call, i: int, under: Under) -> Launch:
+    """Kernel i: a memset before the main kernel touches no tensor; split-K hands partial sums to its reduction."""
+    extra = (EXTRA,) if call.gemm.epilogue_bytes else ()
+    reads: tuple[str, ...] = ("a", "b", *extra)
+    writes: tuple[str, ...] = ("c",)
+    if call.kernels[i].flops_executed == 0:
+        reads, writes = ((PARTIAL, *extra), ("c",)) if i else ((), ())
+    elif call.plan.work.splits > 1:
+        reads, writes = ("a", "b"), (PARTIAL,)
+    return Launch(call.kernels[i].name, reads, writes, (Part(lambda rate: under(rate).kernels[i].time_s),))
+
+
+def _under_copies(call: Call, gpu: Gpu, options: Options) -> Under:
+    """The call, simulated again where copies take some of the HBM rate."""
 
     @lru_cache(maxsize=8)
-    def kernel_s(background_gb_per_s: float) -> float:
-        if background_gb_per_s <= 0:
-            return call.kernels[index].time_s
-        return run_call(call.gemm, call.plan.config, gpu, options.untraced(), background_gb_per_s).kernels[index].time_s
+    def under(gb_per_s: float) -> Call:
+        if gb_per_s <= 0:
+            return call
+        return run_call(call.gemm, call.plan.config, gpu, options.untraced(), gb_per_s)
 
-    return kernel_s
-
-
-def _pieces(call: Call, gpu: Gpu, options: Options) -> tuple[Part, ...]:
-    """B cut along n into pieces, each a GEMM of its own: whole tiles, at most MAX_PIECES."""
-    gemm, tile = call.gemm, call.plan.config.block_n * call.plan.config.cluster_n
-    tiles = -(-gemm.n // tile)
-    per_piece = -(-tiles // MAX_PIECES) * tile
-    widths = [min(per_piece, gemm.n - start) for start in range(0, gemm.n, per_piece)]
-    parts = []
-    for width in widths:
-        piece = dataclasses.replace(gemm, n=width, ldb=None, ldc=None)
-        config = dataclasses.replace(call.plan.config, n_ctas=None)
-        part = run_call(piece, config, gpu, options.untraced())
-        parts.append(Part(_total(part, gpu, options), piece.b_bytes))
-    return tuple(parts)
+    return under
 
 
-def _total(part: Call, gpu: Gpu, options: Options) -> KernelTime:
-    @lru_cache(maxsize=8)
-    def kernel_s(background_gb_per_s: float) -> float:
-        if background_gb_per_s <= 0:
-            return part.time_s
-        return run_call(part.gemm, part.plan.config, gpu, options.untraced(), background_gb_per_s).time_s
+# Weights piece by piece.
+def _streamed(call: Call, gpu: Gpu, options: Options) -> tuple[tuple[Tensor, ...], tuple[Launch, ...]]:
+    """One launch whose parts are GEMMs on pieces of B; equal pieces are simulated once."""
+    others = tuple(tensor for tensor in _tensors(call.gemm) if tensor.name != "b")
+    pieces = pieces_of(call.gemm, call.plan.config, gpu, _capacity_bytes(gpu) - sum(tensor.bytes for tensor in others))
+    config = dataclasses.replace(call.plan.config, n_ctas=None)
+    calls = {piece: run_call(piece, config, gpu, options.untraced()) for piece in dict.fromkeys(pieces)}
+    kernel_s = {piece: _total(_under_copies(found, gpu, options)) for piece, found in calls.items()}
+    partial = _partial_sums(calls[pieces[0]])
+    reads = tuple(tensor.name for tensor in (*others, *partial) if tensor.name != "c")
+    parts = tuple(Part(kernel_s[piece], piece.b_bytes) for piece in pieces)
+    weights = Tensor("b", call.gemm.b_bytes, call.gemm.weights)
+    return (*others, *partial, weights), (Launch(call.main.name, reads, ("c",), parts, weights="b"),)
 
-    return kernel_s
+
+def _total(under: Under) -> KernelTime:
+    return lambda gb_per_s: under(gb_per_s).time_s
+
+
+def pieces_of(gemm: Gemm, config: KernelConfig, gpu: Gpu, room_bytes: int) -> tuple[Gemm, ...]:
+    """GEMMs on pieces of B of which two fit `room_bytes`: runs of whole tiles along n, or of batches if those are more.
+
+    Raises `ConfigError` where the smallest piece is too large, or too many would be needed.
+    """
+    tile = config.block_n * config.cluster_n
+    along, extent, unit = max(("n", gemm.n, tile), ("batch", gemm.batch, 1), key=lambda cut: -(-cut[1] // cut[2]))
+    units = -(-extent // unit)
+    needed = max(LEAST_PIECES, -(-2 * gemm.b_bytes // max(1, room_bytes)))
+    step = max(1, units // needed) * unit
+    sizes = [min(step, extent - start) for start in range(0, extent, step)]
+    pieces = tuple(_piece(gemm, along, size) for size in sizes)
+    if 2 * pieces[0].b_bytes > room_bytes or len(pieces) > MOST_PIECES:
+        size_gb, room_gb = pieces[0].b_bytes / 1e9, room_bytes / 1e9
+        raise ConfigError(
+            f"stream-weights: {len(pieces)} pieces of b of {size_gb:.4g} GB, two in HBM at a time: must be at most "
+            f"{MOST_PIECES} and fit the {room_gb:.4g} GB that a and c leave on {gpu.name}; a narrower tile or a smaller "
+            "batch helps"
+        )
+    return pieces
+
+
+def _piece(gemm: Gemm, along: str, size: int) -> Gemm:
+    """The part of the GEMM that needs one piece of B: packed as it was copied, C in place, A and B not in L2."""
+    return dataclasses.replace(gemm, **{along: size}, ldb=None, ldc=gemm.leading("c"), l2="cold")  # type: ignore[arg-type]

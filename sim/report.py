@@ -55,11 +55,11 @@ def _memory(host: HostOutcome) -> dict[str, int]:
 
 
 def _copies(host: HostOutcome, kernels_s: float) -> list[str]:
-    """A sentence about PCIe, where copies are most of the time from end to end."""
-    share = host.copy_busy_s / host.end_to_end_s
+    """A sentence about PCIe, where most of the time from end to end is copies with no kernel under way."""
     whole, kernels = quantity(host.end_to_end_s, "s"), quantity(kernels_s, "s")
-    text = f"Copies over PCIe take {percent(share)} of the {whole} from end to end, kernels {kernels}."
-    return [text] if share >= COPIES_FROM else []
+    text = f"Copies over PCIe take {percent(host.copy_busy_s / host.end_to_end_s)} of the {whole} from end to end"
+    shown = min(host.copy_busy_s, host.compute_idle_s) >= COPIES_FROM * host.end_to_end_s
+    return [f"{text}; kernels {kernels}."] if shown else []
 
 
 def advice(call: Call, gpu: Gpu, options: Options) -> tuple[dict[str, Any], ...]:

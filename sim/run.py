@@ -10,7 +10,7 @@ from collections.abc import Collection
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.call import Call, Options, run_call
-from sim.launch import play_call
+from sim.launch import check_memory, play_call
 from sim.machine import MECHANISMS
 from sim.report import build_result
 from sim.result import Result
@@ -48,6 +48,7 @@ def simulate(
     """
     options = Options(clock_mhz, full, trace, frozenset(without), sustained)
     _check(options, gpu)
+    check_memory(workload, gpu, stream_weights)
     configs = (config,) if config else candidates(workload, gpu, family, tile)
     best: Call = min((run_call(workload, c, gpu, options.untraced()) for c in configs), key=lambda call: call.time_s)
     if trace:
