@@ -143,8 +143,8 @@ def pieces_of(gemm: Gemm, config: KernelConfig, gpu: Gpu, room_bytes: int) -> tu
         size_gb, room_gb = pieces[0].b_bytes / 1e9, room_bytes / 1e9
         raise ConfigError(
             f"stream-weights: {len(pieces)} pieces of b of {size_gb:.4g} GB, two in HBM at a time: must be at most "
-            f"{MOST_PIECES} and fit the {room_gb:.4g} GB that a and c leave on {gpu.name}; a narrower tile or a smaller "
-            "batch helps"
+            f"{MOST_PIECES} and fit the {room_gb:.4g} GB that a and c leave on {gpu.name}; a narrower tile "
+            "or a smaller batch helps"
         )
     return pieces
 
