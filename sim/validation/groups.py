@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Callable
 
@@ -43,6 +44,11 @@ def is_misaligned(inputs: Inputs) -> bool:
     return any(gemm.alignment_bytes(operand) < ALIGNMENT_BYTES for operand in "abc")
 
 
+def is_held_out(inputs: Inputs) -> bool:
+    """Whether no constant was fitted on the row's shape: fits use the shapes whose hash is even."""
+    return int(hashlib.md5(shape_name(inputs).encode(), usedforsecurity=False).hexdigest(), 16) % 2 == 1
+
+
 def base_name(inputs: Inputs) -> str:
     """The finest group of a row: type, layout, L2, operation and shape family; or library, type and shape."""
     if inputs.kind == "gemm":
@@ -67,8 +73,10 @@ def names(row: Row) -> tuple[str, ...]:
     summaries = [f"all {short_dtype(inputs.dtype)}"]
     if inputs.kind == "gemm" and is_llm_shaped(inputs):
         summaries.insert(0, f"{_how(inputs)} LLM-shaped")
+        if is_held_out(inputs):
+            summaries.insert(0, f"{_how(inputs)} LLM-shaped, shapes not fitted")
         if inputs.kernel.startswith("nvjet"):
-            summaries.insert(1, f"{_how(inputs)} LLM-shaped nvjet")
+            summaries.append(f"{_how(inputs)} LLM-shaped nvjet")
     if inputs.kind == "counters":
         summaries[0] = f"{inputs.library} {short_dtype(inputs.dtype)}"
     summaries += [name for name, belongs in _TRAITS.items() if belongs(row)]
@@ -76,6 +84,7 @@ def names(row: Row) -> tuple[str, ...]:
 
 
 _TRAITS: dict[str, Callable[[Row], bool]] = {
+    "shapes not fitted": lambda row: is_held_out(row.inputs),
     f"any kernel under {SHORT_US:g} us": lambda row: row.measured.time_us < SHORT_US,
     "warm L2": lambda row: row.inputs.l2 == "warm",
     "layouts nn, nt and tt": lambda row: row.inputs.layout != "tn",
