@@ -73,7 +73,7 @@ REFUSED = {
     "gemm 4 4 4 --tile 128x128": ("--tile", "'128x128'", "BMxBNxBK"),
     "gemm 4 4 4 --tile 0x64x64": ("--tile", "'0x64x64'", "1 to 4096"),
     "gemm 4 4 4 --tile 8192x64x64": ("--tile", "'8192x64x64'", "1 to 4096"),
-    "gemm 4 4 4 --stages 0": ("--stages", "'0'", "1 to 64"),
+    "gemm 4 4 4 --stages 0": ("--stages", "'0'", "1 to 32"),
     "gemm 4 4 4 --warps 99": ("--warps", "'99'", "1 to 32"),
     "gemm 4 4 4 --cluster 2": ("--cluster", "'2'", "CMxCN"),
     "gemm 4 4 4 --group x": ("--group", "'x'", "1 to 131072"),
@@ -105,7 +105,7 @@ def test_a_refusal_says_what_value_and_range_before_anything_is_simulated(line: 
 
 FITS_NOT = {
     "--tile 256x256x128 --stages 8 --warps 12": "too many",
-    "--tile 64x64x64 --stages 64 --family multistage": "too many",
+    "--tile 64x64x64 --stages 32 --family multistage": "too many",
     "--family multistage --tile 100x64x64": "multiple of",
     "--gpu t4 --family persistent": "nothing fits t4",
     "--gpu v100_sxm2_32gb --dtype fp8_e4m3": "fp8_e4m3",

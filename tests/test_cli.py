@@ -399,6 +399,12 @@ def test_compiling_is_told(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None
     assert tilewalk("gemm", *SIZES, "--json").stderr == "tilewalk: compiling the engine (once, about 15 s)\n"
 
 
+def test_a_line_is_not_repeated(hasty: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "LINE_S", 0.05)
+    replace_simulate(monkeypatch, slow)
+    assert tilewalk("gemm", *SIZES, "--json").stderr == "tilewalk: simulating\n"
+
+
 def test_rows_are_counted(hasty: None, replayed: None, monkeypatch: pytest.MonkeyPatch) -> None:
     def predict(case: Any) -> Any:
         time.sleep(0.02)
@@ -485,7 +491,10 @@ gemm.WRITERS["trace"] = half
 """
 
 
-@pytest.mark.parametrize("stage", [BUSY, WRITING], ids=["computing", "writing"])
+IGNORING = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+
+
+@pytest.mark.parametrize("stage", [BUSY, WRITING, IGNORING + BUSY], ids=["computing", "writing", "in the background"])
 def test_an_interrupt_ends_it_at_once_with_one_line_and_no_file(stage: str, tmp_path: Path) -> None:
     begun = STUB.format(root=str(ROOT)) + stage
     running = process("gemm", *SIZES, "--trace", str(tmp_path / "t.json"), before=begun)

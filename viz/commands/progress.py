@@ -93,16 +93,18 @@ def _bar(stream: TextIO) -> Progress:
 
 
 def _write_lines(status: Status, ended: threading.Event, stream: TextIO) -> None:
-    """A line for each thing that lasts, and then one now and again."""
-    text, told_s, wait_s = "", 0.0, FIRST_S
+    """A line for each thing that lasts; where there is something to count, one more now and again."""
+    text, told, waited_s, wait_s = "", "", 0.0, FIRST_S
     while not ended.wait(POLL_S):
-        told_s += POLL_S
+        waited_s += POLL_S
         if status.text != text:
-            text, told_s, wait_s = status.text, 0.0, FIRST_S
-        elif told_s >= wait_s:
-            stream.write(f"tilewalk: {status.line()}\n")
-            stream.flush()
-            told_s, wait_s = 0.0, LINE_S
+            text, waited_s, wait_s = status.text, 0.0, FIRST_S
+        elif waited_s >= wait_s:
+            waited_s, wait_s = 0.0, LINE_S
+            if status.line() != told:
+                told = status.line()
+                stream.write(f"tilewalk: {told}\n")
+                stream.flush()
 
 
 def engine_needs_compiling() -> bool:

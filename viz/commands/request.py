@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hwmodels.spec import Gpu
     from sim.schedule.config import KernelConfig
 
-LIMITS = {"stages": 64, "warps": 32, "group": MAX_DIMENSION, "split": MAX_DIMENSION}
+LIMITS = {"stages": 32, "warps": 32, "group": MAX_DIMENSION, "split": MAX_DIMENSION}
 MAX_BLOCK, MAX_CLUSTER = 4096, 16
 """As `sim.schedule.resources` allows, which then says what fits the GPU."""
 SHAPING = ("tile", "stages", "warps", "cluster", "group", "split")
