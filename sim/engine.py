@@ -637,3 +637,8 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
         else:
             t = _on_end(w, s, ag, spans, t)
         _push(tree, s.bits, a, t)
+
+
+if hasattr(run, "_cache") and hasattr(run._cache, "_load_overload"):
+    # A hit in the cache needs no compiler: numba readies it before it looks (0.6 s); on a miss it is readied anyway.
+    run._cache.load_overload = run._cache._load_overload

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from hwmodels.spec import Gpu
 
-NARROW = 80
+NARROW = 96
 """Consoles below this many columns get fewer columns in tables."""
 WIDE = 110
 """Below this, each value of a GPU takes two lines."""

@@ -90,7 +90,10 @@ def show(
 
 @app.command()
 def validate(
-    measurements: Annotated[str, option("Table of measured kernels: gemm, tile_sweep or counters", "FILE.csv")],
+    measurements: Annotated[
+        str | None,
+        option("Table of measured kernels: gemm, tile_sweep or counters; without, those shipped", "FILE.csv"),
+    ] = None,
     gpu: Annotated[str, GPU] = "h200_sxm",
     sets: Annotated[list[str] | None, SET] = None,
     tile: Annotated[str | None, option("auto: ignore the measured kernel, and choose", "auto")] = None,

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from hwmodels.catalog import load_gpu
+from hwmodels.errors import ConfigError
+from hwmodels.measured import measured_path
 from sim import validation
 from viz.commands import outputs
 from viz.commands.progress import COMPILING, Status, engine_needs_compiling, in_background, telling
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from hwmodels.spec import Gpu
     from sim.validation import Report
 
+SHIPPED = ("gemm", "tile_sweep", "counters")
 Heads = Sequence[str]
 Rows = Sequence[Sequence[str]]
 
@@ -34,7 +37,7 @@ NAME_HEAD = "kernel or tile"
 
 
 def validate(
-    measurements: str,
+    measurements: str | None,
     gpu: str,
     sets: list[str],
     *,
@@ -47,16 +50,29 @@ def validate(
     n_rows = optional_integer("--limit", limit, MAX_LIMIT)
     files = outputs.checked({"markdown": markdown})
     machine = load_gpu(gpu, sets)
-    with telling() as status:
-        report = in_background(lambda: replayed(machine, Path(measurements), tile, n_rows, status))
+    tables = [Path(measurements)] if measurements is not None else shipped_tables(machine)
+    if json and len(tables) > 1:
+        raise ConfigError("--json: prints one table's report; name it with --measurements")
+    reports = []
+    for table in tables:
+        with telling() as status:
+            reports.append(
+                in_background(lambda table=table, status=status: replayed(machine, table, tile, n_rows, status))
+            )
     for path in files.values():
-        _write_page(report, path)
+        _write_page(reports, path)
     if json:
-        typer.echo(json_format.dumps(report.to_dict()))
+        typer.echo(json_format.dumps(reports[0].to_dict()))
         return
     from viz.commands.console import console
 
-    print_report(report, console())
+    for report in reports:
+        print_report(report, console())
+
+
+def shipped_tables(gpu: Gpu) -> list[Path]:
+    """The measured tables that come with the package for this GPU. Raises `ConfigError` where there are none."""
+    return [measured_path(gpu.name, table) for table in SHIPPED]
 
 
 def replayed(gpu: Gpu, measurements: Path, tile: str | None, limit: int | None, status: Status) -> Report:
@@ -69,11 +85,11 @@ def replayed(gpu: Gpu, measurements: Path, tile: str | None, limit: int | None, 
     return validation.validate(gpu, measurements, tile=tile, limit=limit, progress=progress)
 
 
-def _write_page(report: Report, path: Path) -> None:
+def _write_page(reports: Sequence[Report], path: Path) -> None:
     from viz.files import replacing
 
     with replacing(path) as temporary:
-        temporary.write_text(validation.markdown([report]), encoding="utf-8")
+        temporary.write_text(validation.markdown(reports), encoding="utf-8")
 
 
 def print_report(report: Report, console: Console) -> None:
