@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,9 +57,7 @@ def validate(
     reports = []
     for table in tables:
         with telling() as status:
-            reports.append(
-                in_background(lambda table=table, status=status: replayed(machine, table, tile, n_rows, status))
-            )
+            reports.append(in_background(partial(replayed, machine, table, tile, n_rows, status)))
     for path in files.values():
         _write_page(reports, path)
     if json:
