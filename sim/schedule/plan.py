@@ -48,7 +48,7 @@ def _operand_row(gemm: Gemm, operand: str, block_rows: int, block_k: int, sector
     if gemm.k_is_contiguous(operand):
         return sectors_per_piece(min(block_k, gemm.k) * size, pitch, sector_bytes)
     rows = min(block_rows, gemm.m if operand == "a" else gemm.n)
-    return sectors_per_piece(rows * size, pitch, sector_bytes) / rows * block_k
+    return sectors_per_piece(rows * size, pitch, sector_bytes) / rows * min(block_k, gemm.k)
 
 
 def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
@@ -196,21 +196,28 @@ def _mma(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -
     row_bytes = config.block_k * gemm.a_element_bytes
     conflict = gpu.multistage.narrow_row_weight if not is_persistent(config) and row_bytes < gpu.smem.banks * 4 else 1.0
     on = 0 if "smem_bandwidth" in without else 16
+    epilogue = 2 * config.block_m * config.block_n * gemm.c_element_bytes
+    iterations = -(-gemm.k // config.block_k // config.split_k)
+    beside = epilogue / iterations if config.pingpong else 0.0  # during the other warpgroup's main loop
     values = {
         "mma_x16": max(1, round(16 * cycles)),
-        "mma_smem_x16": round(on * smem_bytes / gpu.smem.bytes_per_clk),
+        "mma_smem_x16": round(on * (smem_bytes + beside) / gpu.smem.bytes_per_clk),
         "fill_smem_x16": 0 if is_persistent(config) else round(on * chunk * conflict / gpu.smem.bytes_per_clk),
-        "epi_smem_x16": round(on * 2 * config.block_m * config.block_n * gemm.c_element_bytes / gpu.smem.bytes_per_clk),
+        "epi_smem_x16": 0 if config.pingpong else round(on * epilogue / gpu.smem.bytes_per_clk),
         "smem_bytes_per_mma": round(smem_bytes),
     }
     return values, flops
 
 
-def _sample_items(n_items: int, n_agents: int, group: int, cols: int, iterations: int, full: bool) -> int:
-    """Items of one sampling period, or 0 where the kernel is small enough to simulate whole."""
+def _sample_items(n_items: int, work: dict[str, int], cols: int, iterations: int, full: bool) -> int:
+    """Items of one sampling period, or 0 where the kernel is small enough to simulate whole. Static schedules skip
+    whole rounds; others whole bands of the raster, if a band is no longer than two waves."""
+    n_agents = work["n_agents"]
     if full or iterations < 400_000 or n_items < 6 * n_agents:
         return 0
-    band = group * cols
+    if work["persistent"]:
+        return n_agents
+    band = work["group"] * cols
     return band * max(1, round(n_agents / band)) if band <= 2 * n_agents else n_agents
 
 
@@ -268,7 +275,9 @@ def build_plan(
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         hbm_x256=round(256 * _row_cost(gemm, config, gpu)),
-        sample_items=_sample_items(n_items, agents, group, cols, iterations, full),
+        sample_items=_sample_items(
+            n_items, {"n_agents": agents, "persistent": is_persistent(config), "group": group}, cols, iterations, full
+        ),
         trace_sm_below=trace_sms,
         **_operands(gemm, config, gpu, without),
         **mma,
