@@ -4,6 +4,7 @@ set -u
 final=$1; out=$(mktemp -d); here=$(dirname "$0")
 nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -o /tmp/overheads "$here/overheads.cu" || exit 1
 timeout 60 /tmp/overheads > "$out/overheads.csv" 2> "$out/overheads.err"; tail -2 "$out/overheads.err"; wc -l "$out/overheads.csv"
+nvcc -gencode arch=compute_90a,code=sm_90a -O3 -std=c++17 -o /tmp/narrow "$here/narrow.cu" && timeout 60 /tmp/narrow >> "$out/overheads.csv" 2>> "$out/overheads.err"
 timeout 120 python3 "$here/empty_kernels.py" > "$out/empty.csv" 2> "$out/empty.err"; wc -l "$out/empty.csv"; tail -2 "$out/empty.err"
 cat > /tmp/clk.py <<'P'
 import torch
