@@ -196,6 +196,7 @@ class Multistage(Section):
     cta_start_cycles: float = constant(0, 1e6, "from the first instruction of a CTA to its first load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
     issue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA issues its loads")
+    register_load_cycles: float = constant(0, 10_000, "SM time of one warp's load through registers and its store")
     narrow_row_weight: float = constant(
         1, 100, "shared-memory time to write chunk rows narrower than all banks, whole rows being 1"
     )

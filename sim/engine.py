@@ -358,6 +358,9 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
     if ag.p_item < 0:
         return
     t = max(t, ag.issue_free)
+    if w.lsu_cycles:
+        t = max(t, sm.lsu_free) + w.lsu_cycles * s.fs_cycle
+        sm.lsu_free = t
     ag.issue_free = t + w.issue_cycles * s.fs_cycle
     k = ag.p_k0 + ag.p_k
     data, why = _load_a(m, w, s, ag, nodes, lrc, k, t)

@@ -111,6 +111,8 @@ class Work(NamedTuple):
     barrier_cycles: int
     drain_cycles: int
     issue_cycles: int
+    lsu_cycles: int
+    """Load-store unit's time for one iteration's loads through registers, shared by the CTAs of an SM."""
     latency_cycles: int
     """Of a load instruction beyond L2's own latency (TMA)."""
     epilogue_cycles: int
@@ -153,7 +155,7 @@ AGENT = _record(
 )
 """One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, ring slot, item, items begun),
 p_ its producer's; a ring of stages with the time each is ready and why; the items its producer took."""
-SM = _record("port_free tensor_free smem_free")
+SM = _record("port_free tensor_free smem_free lsu_free")
 LRC = _record("until asked")
 """A chunk's request by one GPC: under way until; what the GPC had asked for by then."""
 NODE = np.dtype(

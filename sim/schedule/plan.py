@@ -106,18 +106,20 @@ def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collecti
             "barrier_cycles": 0,
             "drain_cycles": 0,
             "issue_cycles": 0,
+            "lsu_cycles": 0,
             "latency_cycles": round(p.load_cycles),
             "epilogue_cycles": round(p.epilogue_cycles + epilogue),
             "floor_x16": 0 if off else round(16 * p.iteration_cycles),
             "coalesce_bytes": EVERYTHING if merge else 0,
         }
-    f = gpu.multistage
+    f, wide_bytes, by_registers = gpu.multistage, _wide_bytes(gemm, config), config.loads == "ldg"
     return {
         "start_cycles": round(f.cta_start_cycles),
         "restart_cycles": round(gpu.kernel.turnround_cycles + f.cta_start_cycles),
         "barrier_cycles": 0 if off else round(f.barrier_cycles),
         "drain_cycles": 0 if off else round(f.drain_cycles),
-        "issue_cycles": round(_wide_bytes(gemm, config) / f.issue_bytes_per_clk),
+        "issue_cycles": 0 if by_registers else round(wide_bytes / f.issue_bytes_per_clk),
+        "lsu_cycles": round(wide_bytes / (32 * WIDEST_LOAD_BYTES) * f.register_load_cycles) if by_registers else 0,
         "latency_cycles": round(f.load_cycles),
         "epilogue_cycles": round(f.epilogue_cycles + epilogue),
         "floor_x16": 0,
