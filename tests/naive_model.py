@@ -1,0 +1,100 @@
+"""A second, naive engine: what `sim` should say of a kernel of a few CTAs, in plain floats and loops, sharing no code.
+
+For bf16, tn, wgmma, no clusters, whole k-iterations of 128 B or more, an L2 that holds everything, CTAs of one GPC.
+"""
+
+import math
+from collections import Counter
+
+
+def naive(gemm, config, gpu, mhz):
+    """(seconds inside its CTAs, bytes by level) of one kernel; `config.n_ctas` CTAs take its tiles in turn."""
+    tma, pingpong, l2, hbm, smem = config.loads == "tma", config.pingpong, gpu.l2, gpu.hbm, gpu.smem
+    family, depth = (gpu.persistent, config.stages) if tma else (gpu.multistage, max(1, config.stages - 1))
+    block, extent = {"a": config.block_m, "b": config.block_n}, {"a": gemm.m, "b": gemm.n}
+    row_bytes, tile_elements = config.block_k * 2, config.block_m * config.block_n
+    stage_bytes, staged_bytes = (config.block_m + config.block_n) * row_bytes, 2 * tile_elements * 2  # C: in and out
+    half_l2 = l2.bytes_per_clk / 2 * gpu.clock.boost_mhz / mhz
+    free, moved, in_l2, under_way = Counter(), Counter(), {}, {}  # in L2 from when; being served until when
+
+    def serve(server, t, cycles):
+        """First come, first served: when `server`, asked at t for `cycles` of its time, is done."""
+        free[server] = max(t, free[server]) + cycles
+        return free[server]
+
+    def rows(operand, tile):
+        return min(block[operand], extent[operand] - tile * block[operand])
+
+    def load(operand, tile, k, t):
+        """One chunk asked for at t: when its last line reaches the GPC."""
+        key, filled, whole = (operand, tile, k), rows(operand, tile) * row_bytes, block[operand] * row_bytes
+        asked, latency = filled if tma else whole, l2.latency_cycles  # no TMA: rows past the edge are other rows
+        if t < under_way.get(key, 0):
+            moved["coalesced"] += asked
+            return under_way[key]
+        arrival = in_l2.get(key, t)
+        if gemm.l2 == "cold" and key not in in_l2:  # half of it comes from the far partition
+            ns = filled / hbm.bandwidth_gb_per_s / hbm.read_fraction
+            ns *= 1 + hbm.row_open_bytes / min(row_bytes * depth, gemm.k * 2)
+            slowest_ns = hbm.latency_ns + hbm.spread_ns * math.log2(max(1, whole / l2.line_bytes))
+            in_l2[key] = arrival = serve("hbm", t, ns * mhz / 1e3) + slowest_ns * mhz / 1e3
+            moved["hbm"], latency = moved["hbm"] + filled, latency + l2.far_latency_cycles
+            serve("far", t, filled / 2 / half_l2)
+        moved["l2"] += asked
+        under_way[key] = max(serve("near", t, asked / half_l2), arrival) + latency
+        return under_way[key]
+
+    def issue(cta, tile, k, t):
+        """Loads of one k-iteration issued at t: when the stage is ready."""
+        data = max(load("a", tile[0], k, t), load("b", tile[1], k, t))
+        moved["sm"] += stage_bytes
+        if not tma:
+            serve(("smem", cta), t, stage_bytes / smem.bytes_per_clk)
+        moving = stage_bytes / l2.sm_port_bytes_per_clk
+        port = max(serve(("port", cta), t, moving), serve("gpc", t, stage_bytes / l2.gpc_port_bytes_per_clk))
+        return max(data + moving, port + l2.latency_cycles) + family.load_cycles
+
+    def mma(cta, t):
+        """Tensor cores and operand reads of one k-iteration from t: when its results are in."""
+        others_c = pingpong * staged_bytes * config.block_k / gemm.k  # of the warpgroup in its epilogue
+        reads = config.block_m / 64 * row_bytes * (64 + config.block_n)
+        read = serve(("smem", cta), t, (reads + others_c) / smem.bytes_per_clk)
+        flops = 2 * tile_elements * config.block_k
+        end = max(read, serve(("tensor", cta), t, flops / gpu.tensor.bf16_flops_per_clk_per_sm))
+        return max(end, t + family.iteration_cycles) if tma else end + family.drain_cycles
+
+    def store(cta, tile, t):
+        """C of one tile, written from t through both partitions: when the consumer is done with it."""
+        half_bytes = rows("a", tile[0]) * rows("b", tile[1])
+        moved["c"] += 2 * half_bytes
+        for side in ("near", "far"):
+            serve(side, t, half_bytes * l2.write_weight / half_l2)
+        staged = serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk)
+        return max(staged, t + family.epilogue_cycles + tile_elements * 2 / gpu.kernel.epilogue_bytes_per_clk)
+
+    def walk(cta, tiles):
+        """One CTA: wait for a stage, multiply, load into it again; after the last k, store. Yields its next request."""
+        loads = [(tile, k) for tile in tiles for k in range(gemm.k // config.block_k)]
+        issue_cycles, barrier = (0, 0) if tma else (stage_bytes / family.issue_bytes_per_clk, family.barrier_cycles)
+        yield (t := family.start_cycles if tma else family.cta_start_cycles)
+        ready, stored, issued = [], [0, 0], t
+        for j, (tile, _) in enumerate([*loads, (None, 0)]):
+            for iteration in loads[len(ready) : j + depth]:
+                ready.append(issue(cta, *iteration, max(t, issued)))
+                issued = max(t, issued) + issue_cycles
+            if j and loads[j - 1][0] != tile:
+                stored = [store(cta, loads[j - 1][0], t), stored[0]]
+                t = max(t, stored[1]) if pingpong and tile else max(stored)
+            elif j:
+                t = max(t, issued)
+            if tile:
+                yield (t := max(t + barrier, ready[j]))
+            yield (t := mma(cta, t) if tile else t)
+
+    tiles = [(row, col) for row in range(-(-gemm.m // config.block_m)) for col in range(-(-gemm.n // config.block_n))]
+    ctas = [walk(cta, tiles[cta :: config.n_ctas]) for cta in range(config.n_ctas)]
+    events = [(next(cta), i) for i, cta in enumerate(ctas)]
+    while events:
+        last, i = events.pop(events.index(min(events)))
+        events += [(t, i) for t in [next(ctas[i], None)] if t is not None]
+    return last / mhz / 1e6, moved
