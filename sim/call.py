@@ -12,14 +12,13 @@ from hwmodels.spec import Gpu
 from sim.kernel import run_kernel
 from sim.machine import build_machine
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
+from sim.schedule.beside import memset_s, partial_bytes, reduction_s
 from sim.schedule.config import KernelConfig
 from sim.schedule.names import short_name
-from sim.schedule.plan import Plan, build_plan, is_persistent
+from sim.schedule.plan import Plan, build_plan
 from workloads.gemm import Gemm
 
 TRACED_SMS = 4
-TILES_BEFORE_MEMSET = 2
-"""cuBLAS clears a counter before a persistent kernel of more tiles a slot (201 of 201 rows of the H200's gemm.csv)."""
 
 
 @dataclass(frozen=True)
@@ -67,25 +66,16 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
         gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
     machine = build_machine(gpu, options.clock_mhz, options.without, options.sustained)
     plan = build_plan(gemm, config, gpu, options.full, TRACED_SMS if options.trace else 0, options.without)
-    floor_s = gpu.kernel.floor_us * 1e-6
     main = run_kernel(
         machine,
         plan,
         warm=gemm.l2 == "warm",
-        floor_s=floor_s,
+        floor_s=gpu.kernel.floor_us * 1e-6,
         trace=options.trace,
         name=config.name or short_name(config),
     )
-    kernels = [dataclasses.replace(main, config=_describe(plan))]
-    if plan.work.splits > 1:
-        kernels.append(_reduction(gemm, plan, gpu, main.sm_mhz))
-    elif (
-        is_persistent(config)
-        and plan.work.n_items > TILES_BEFORE_MEMSET * plan.work.n_agents
-        and gpu.persistent.memset_us
-    ):
-        kernels.insert(0, _small_kernel("memset", gpu.persistent.memset_us * 1e-6, main.sm_mhz, 0, 0))
-    return Call(gemm, plan, tuple(kernels))
+    main = dataclasses.replace(main, config=_describe(plan))
+    return Call(gemm, plan, (*_before(plan, gpu, main), main, *_after(gemm, plan, gpu, main)))
 
 
 def _slower_hbm(gpu: Gpu, taken_gb_per_s: float) -> Gpu:
@@ -106,12 +96,20 @@ def _describe(plan: Plan) -> dict[str, object]:
     return resolved
 
 
-def _reduction(gemm: Gemm, plan: Plan, gpu: Gpu, mhz: float) -> KernelResult:
-    """The kernel that adds split-K's partial sums: its input lies in L2 where it fits."""
-    partial = plan.work.splits * gemm.batch * gemm.m * gemm.n * gemm.accumulator_bytes
-    rate = gpu.split_k.reduce_gb_per_s * 1e9
-    time_s = gpu.split_k.reduce_floor_us * 1e-6 + (partial + gemm.c_bytes) / rate
-    return _small_kernel("split-K reduction", time_s, mhz, partial, gemm.c_bytes)
+def _before(plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
+    """The memset of a counter, where there is one."""
+    unsplit = plan.work.persistent and plan.work.splits == 1
+    time_s = memset_s(gpu, plan.work.n_items, plan.work.n_agents) if unsplit else 0.0
+    return (_small_kernel("memset", time_s, main.sm_mhz, 0, 0),) if time_s else ()
+
+
+def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
+    """The kernel that adds split-K's partial sums."""
+    splits = plan.work.splits
+    if splits == 1:
+        return ()
+    moved = partial_bytes(gemm, splits), gemm.c_bytes
+    return (_small_kernel("split-K reduction", reduction_s(gpu, gemm, splits), main.sm_mhz, *moved),)
 
 
 def _small_kernel(name: str, time_s: float, mhz: float, read: int, write: int) -> KernelResult:

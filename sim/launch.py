@@ -11,6 +11,7 @@ from hwmodels.spec import Gpu
 from sim.call import Call, Options, run_call
 from sim.host import HostOutcome, play
 from sim.program import KernelTime, Launch, Part, Program, Tensor
+from sim.schedule.beside import partial_bytes
 from sim.schedule.config import KernelConfig
 from workloads.gemm import Gemm
 
@@ -71,9 +72,8 @@ def _tensors(gemm: Gemm) -> tuple[Tensor, ...]:
 
 def _partial_sums(call: Call) -> tuple[Tensor, ...]:
     """What the slices of split-K leave for the reduction; nothing without them."""
-    splits, gemm = call.plan.work.splits, call.gemm
-    n_bytes = splits * gemm.batch * gemm.m * gemm.n * gemm.accumulator_bytes
-    return (Tensor(PARTIAL, n_bytes),) if splits > 1 else ()
+    n_bytes = partial_bytes(call.gemm, call.plan.work.splits)
+    return (Tensor(PARTIAL, n_bytes),) if n_bytes else ()
 
 
 # All operands in HBM.

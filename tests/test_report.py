@@ -16,6 +16,7 @@ from sim.limiter import LIMITERS, find_limiter
 from sim.report import CHANGES, _better
 from sim.result import KernelResult, Result
 from sim.schedule.config import KernelConfig
+from sim.schedule.names import parse_kernel_name
 from tests.sample_result import sample_kernel
 from workloads import Gemm
 
@@ -118,14 +119,15 @@ def triton(block_m: int, block_n: int, block_k: int, stages: int, warps: int) ->
     return KernelConfig("multistage", block_m, block_n, block_k, stages, warps, group=8, mma=mma)
 
 
+NVJET = parse_kernel_name("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_TNT")
 RUNS: dict[str, tuple[Gemm, KernelConfig | None, str]] = {
     "GEMV": (Gemm(1, 8192, 8192), None, "hbm"),
     "GEMV on few slots": (Gemm(8, 4096, 4096), triton(16, 64, 128, 4, 4), "too few CTAs"),
-    "large": (Gemm(8192, 8192, 8192), None, "tensor"),
+    "large": (Gemm(8192, 8192, 8192), NVJET, "tensor"),
     "small tiles": (Gemm(4096, 4096, 4096), triton(64, 32, 64, 3, 4), "l2"),
     "one tile": (Gemm(64, 64, 64), triton(64, 64, 64, 3, 4), "launch and start"),
     "one long tile": (Gemm(64, 64, 16384), triton(64, 64, 64, 3, 4), "too few CTAs"),
-    "short k": (Gemm(4096, 16384, 64), None, "epilogue"),
+    "short k": (Gemm(4096, 16384, 64), NVJET, "epilogue"),
 }
 
 

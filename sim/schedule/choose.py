@@ -1,20 +1,26 @@
-"""Which kernel configurations to simulate: the one given, the best few by a closed-form bound, or the whole menu."""
+"""Which kernel configurations to simulate: the one given, the best few by an estimate, or the whole menu."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
+from sim.schedule.bound import Estimator
 from sim.schedule.config import FAMILIES, KernelConfig
-from sim.schedule.menu import loads_for, menu
-from sim.schedule.plan import tensor_rate
+from sim.schedule.menu import _instruction, _slots, menu
+from sim.schedule.names import band
 from sim.schedule.resources import flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
 
 BEST_BY_BOUND = 8
 TMA_BYTES = 16
+MOST_TMA_STAGES = 16
+"""As in the nvjet names of the H200's gemm.csv: stages fill shared memory, up to these."""
+FIELDS = {field.name for field in dataclasses.fields(KernelConfig)}
+TILE = ("block_m", "block_n", "block_k")
 
 
 def default_families(gemm: Gemm, gpu: Gpu) -> tuple[str, ...]:
@@ -24,35 +30,9 @@ def default_families(gemm: Gemm, gpu: Gpu) -> tuple[str, ...]:
     return ("persistent", "split_k") if gpu.tensor.tma and aligned and tensor else ("multistage", "split_k")
 
 
-def bound_s(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> float:
-    """Lower estimate of kernel time: waves of tiles at the tensor rate or the L2 rate, and no less than HBM needs."""
-    clock = gpu.activity.active_mhz * 1e6
-    size = config.cluster_m * config.cluster_n
-    tiles_m = -(-gemm.m // (config.block_m * config.cluster_m))
-    tiles_n = -(-gemm.n // (config.block_n * config.cluster_n))
-    items = tiles_m * tiles_n * gemm.batch * config.split_k
-    per_sm = occupancy(config, gemm, gpu).ctas_per_sm
-    slots = gpu.sm.count * (1 if config.loads == "tma" else per_sm) // size
-    waves = -(-items // max(1, slots))
-    iterations = -(-gemm.k // config.block_k // config.split_k)
-    mma = 2 * config.block_m * config.block_n * config.block_k / tensor_rate(gemm, config, gpu)
-    shared = min(per_sm, -(-items * size // gpu.sm.count)) if config.loads != "tma" else 1
-    chunk = (
-        (config.block_m / config.cluster_n + config.block_n / config.cluster_m) * config.block_k * gemm.a_element_bytes
-    )
-    load = chunk * min(items * size, slots * size) / gpu.l2.bytes_per_clk
-    fixed = gpu.persistent.epilogue_cycles if config.loads == "tma" else gpu.multistage.epilogue_cycles
-    cycles = waves * (iterations * max(mma * shared, load) + fixed)
-    traffic = gemm.compulsory_bytes + (
-        2 * config.split_k * gemm.m * gemm.n * gemm.batch * 4 if config.split_k > 1 else 0
-    )
-    hbm = traffic / (gpu.hbm.bandwidth_gb_per_s * gpu.hbm.read_fraction * 1e9)
-    reduction = gpu.split_k.reduce_floor_us * 1e-6 if config.split_k > 1 else 0.0
-    return max(cycles / clock, hbm) + reduction
-
-
+# The menu.
 def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[KernelConfig, ...]:
-    """Configurations to simulate, best bound first. `tile`: "bound" for the best eight of the menu, "auto" for all.
+    """Configurations to simulate, best estimate first. `tile`: "bound" for the best eight of the menu, "auto" for all.
 
     Raises `ConfigError` where nothing on the menu fits.
     """
@@ -63,59 +43,112 @@ def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[Ker
 
 
 def ranked(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfig, ...]:
-    """The menu of a family (of the default ones, if None) by `bound_s`, ties in menu order."""
-    families = (family,) if family else default_families(gemm, gpu)
+    """The menu of a family (of the default ones, if None) by `Estimator.time_s`, ties in menu order."""
     found: list[KernelConfig] = []
     refused: ConfigError | None = None
-    for name in families:
+    for name in (family,) if family else default_families(gemm, gpu):
         try:
             found += menu(gpu, name, gemm)
         except ConfigError as error:
             refused = refused or error
     if not found and refused:
         raise refused
-    return tuple(sorted(found, key=lambda config: bound_s(config, gemm, gpu)))
+    return tuple(sorted(found, key=Estimator(gemm, gpu).time_s))
 
 
+# A configuration of which some is given.
 def complete(gemm: Gemm, gpu: Gpu, family: str | None = None, **given: Any) -> KernelConfig:
-    """A configuration with the fields of `given` (names of KernelConfig), the rest from the nearest menu entry.
+    """A configuration with the fields of `given` (names of KernelConfig), the rest from the menu.
 
-    Nearest: the most given fields in common, then the least bound. Raises `ConfigError` where the result does not fit.
+    Of all menu entries with the given fields put in: those that had most of a given tile already, of these one without
+    spills and with the least estimate. Without a family, that of a library, or "multistage" where that does not fit.
+    Raises `ConfigError` for unknown fields, and where nothing fits.
     """
+    _check_given(family, given)
+    split = given.get("split_k", 1) > 1
+    families = (family,) if family else ("split_k",) if split else (default_families(gemm, gpu)[0], "multistage")
+    refusals = []
+    for name in dict.fromkeys(families):
+        try:
+            return _complete(gemm, gpu, name, given)
+        except ConfigError as error:
+            refusals.append(error)
+    raise refusals[0]
+
+
+def _check_given(family: str | None, given: dict[str, Any]) -> None:
     if family is not None and family not in FAMILIES:
         raise ConfigError(f"family = {family!r}: must be one of {', '.join(FAMILIES)}")
-    split = given.get("split_k", 1) > 1
-    base = family or ("split_k" if split else default_families(gemm, gpu)[0])
-    entries = ranked(gemm, gpu, base)
-    best = max(entries, key=lambda config: sum(getattr(config, name) == value for name, value in given.items()))
-    config = dataclasses.replace(best, **given)
-    if config.loads == "cp_async":
-        config = dataclasses.replace(config, loads=loads_for(gemm, gpu), **_instruction(config, best))
-    if config.loads == "tma" and "mma_m_along" not in given:
-        config = dataclasses.replace(config, mma_m_along=_along(config))
-    if "stages" not in given:
-        config = _fewer_stages(config, gemm, gpu)
-    occupancy(config, gemm, gpu)
-    return config
+    for name in given.keys() - FIELDS:
+        raise ConfigError(f"{name}: must be a field of a kernel configuration, one of {', '.join(sorted(FIELDS))}")
+    split = given.get("split_k")
+    if family is not None and split is not None and (family == "split_k") != (split > 1):
+        allowed = "2 or more" if family == "split_k" else "1"
+        raise ConfigError(f"split_k = {split}: must be {allowed} with family = {family!r} (kernel configuration)")
 
 
-def _along(config: KernelConfig) -> str:
-    """The side that holds whole instructions of 64 rows, that along n where both do (as cuBLAS names say)."""
-    return "n" if config.block_n % 64 == 0 else "m"
+def _complete(gemm: Gemm, gpu: Gpu, family: str, given: dict[str, Any]) -> KernelConfig:
+    changed: dict[KernelConfig, int] = {}
+    for entry in _entries(gemm, gpu, family, given):
+        n_changed = sum(name in given and getattr(entry, name) != given[name] for name in TILE)
+        for config in _adapted(entry, gemm, gpu, given):
+            changed[config] = min(changed.get(config, n_changed), n_changed)
+    estimator, fitting, refusals = Estimator(gemm, gpu), {}, {}
+    for config, n_changed in changed.items():
+        try:
+            spills = occupancy(config, gemm, gpu).spill_bytes_per_thread > 0
+            fitting[config] = (n_changed, spills, estimator.time_s(config))
+        except ConfigError as error:
+            refusals[config] = error
+    if not fitting:
+        raise refusals[min(refusals, key=changed.__getitem__)]
+    return min(fitting, key=fitting.__getitem__)
 
 
-def _instruction(config: KernelConfig, best: KernelConfig) -> dict[str, str]:
-    """Tiles of fewer than 64 rows fall back from wgmma to mma.sync."""
-    return {"mma": "mma_sync"} if best.mma == "wgmma" and config.block_m < 64 else {}
+def _entries(gemm: Gemm, gpu: Gpu, family: str, given: dict[str, Any]) -> tuple[KernelConfig, ...]:
+    """The menu of the family; where the split is given, of the family that is split, as it may be more than pays."""
+    if "split_k" not in given or family != "split_k":
+        return menu(gpu, family, gemm)
+    whole = menu(gpu, default_families(gemm, gpu)[0], gemm)
+    return tuple(dataclasses.replace(entry, family=family) for entry in whole)
 
 
-def _fewer_stages(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> KernelConfig:
-    """As many of the menu's stages as fit."""
-    for stages in range(config.stages, 1, -1):
+def _adapted(entry: KernelConfig, gemm: Gemm, gpu: Gpu, given: dict[str, Any]) -> Iterator[KernelConfig]:
+    """A menu entry with the given fields, and what hangs on these as the menu would have it."""
+    config = dataclasses.replace(entry, **given)
+    if config == entry:
+        yield entry
+        return
+    if config.loads != "tma":
+        if config.mma != "fma" and "mma" not in given:
+            config = dataclasses.replace(config, mma=_instruction(config.block_m, gemm, gpu))
+        yield from _with_stages(config, gemm, gpu, given, config.stages)
+        return
+    if "group" not in given:
+        config = dataclasses.replace(config, group=_band(config, gpu))
+    most = MOST_TMA_STAGES if any(getattr(config, name) != getattr(entry, name) for name in TILE) else config.stages
+    for along in (given["mma_m_along"],) if "mma_m_along" in given else ("n", "m"):
+        yield from _with_stages(dataclasses.replace(config, mma_m_along=along), gemm, gpu, given, most)
+
+
+def _band(config: KernelConfig, gpu: Gpu) -> int:
+    sides = (config.block_n, config.block_m) if config.raster == "n" else (config.block_m, config.block_n)
+    return band(_slots(gpu, config.cluster_m * config.cluster_n), *sides)
+
+
+def _with_stages(
+    config: KernelConfig, gemm: Gemm, gpu: Gpu, given: dict[str, Any], most: int
+) -> Iterator[KernelConfig]:
+    """As many stages as fit, `most` at most, unless they are given; where none fit, the fewest (to be refused)."""
+    if "stages" in given:
+        yield config
+        return
+    for stages in range(most, 1, -1):
         fewer = dataclasses.replace(config, stages=stages)
         try:
             occupancy(fewer, gemm, gpu)
         except ConfigError:
             continue
-        return fewer
-    return config
+        yield fewer
+        return
+    yield dataclasses.replace(config, stages=min(most, 2))

@@ -17,7 +17,7 @@ class KernelConfig:
 
     family: str
     """"multistage": one CTA an output tile, cp.async ring. "persistent": TMA producer, consumer warpgroups, static
-    tile schedule over clusters. "split_k": either of them on slices of k, fp32 partial sums, then a reduction kernel."""
+    tile schedule over clusters. "split_k": either of them on slices of k, partial sums, then a reduction kernel."""
     block_m: int
     block_n: int
     block_k: int
