@@ -18,8 +18,6 @@ from sim.schedule.names import short_name
 from sim.schedule.plan import Plan, build_plan
 from workloads.gemm import Gemm
 
-TRACED_SMS = 4
-
 
 @dataclass(frozen=True)
 class Options:
@@ -65,7 +63,7 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
     if hbm_taken_gb_per_s:
         gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
     machine = build_machine(gpu, options.clock_mhz, options.without, options.sustained)
-    plan = build_plan(gemm, config, gpu, options.full, TRACED_SMS if options.trace else 0, options.without)
+    plan = build_plan(gemm, config, gpu, options.full, options.without)
     main = run_kernel(
         machine,
         plan,

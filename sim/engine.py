@@ -370,7 +370,7 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
     ready, why = _deliver(m, w, s, ag, sm, t, data, why)
     ag.ready[ag.p_slot] = ready
     ag.why[ag.p_slot] = why
-    if ag.sm < w.trace_sm_below:
+    if ag.traced:
         _span(s, spans, 1, ag, ag.p_item, k, t, ready)
     ag.p_k += 1
     ag.p_slot = _wrap(ag.p_slot, w.stages)
@@ -389,7 +389,7 @@ def _start_mma(w, s, ag, sm, spans, t):
     s.smem_fs += smem * w.cluster_size
     s.n_mma += w.cluster_size
     s.waits[MMA] += end - t
-    if ag.sm < w.trace_sm_below:
+    if ag.traced:
         _span(s, spans, 3, ag, ag.c_item, ag.c_k0 + ag.c_k, t, end)
     return end
 
@@ -427,7 +427,7 @@ def _await(w, s, ag, spans, t):
     if ready <= free:
         return free
     s.waits[ag.why[ag.c_slot]] += ready - free
-    if ag.sm < w.trace_sm_below:
+    if ag.traced:
         _span(s, spans, 2, ag, ag.c_item, ag.c_k0 + ag.c_k, free, ready)
     return ready
 
@@ -445,7 +445,7 @@ def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
     """A CTA (or cluster) starts running at t: fill the ring, then wait for the first stage."""
     s.waits[BEGIN] += t - ag.begun
     _active(s, w.cluster_size, t)
-    if ag.sm < w.trace_sm_below:
+    if ag.traced:
         _span(s, spans, 0, ag, ag.p_item, 0, ag.begun, t)
     for _ in range(w.depth):
         if w.persistent or ag.p_k < ag.p_nk:
@@ -477,7 +477,7 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     sm.smem_free = max(t, sm.smem_free) + smem
     end = max(end, sm.smem_free)
     s.smem_fs += smem * w.cluster_size
-    if ag.sm < w.trace_sm_below:
+    if ag.traced:
         _span(s, spans, 4, ag, ag.c_item, 0, t, end)
     s.n_done += 1
     return end

@@ -21,6 +21,8 @@ from sim.windows import even_windows
 
 N_WINDOWS = 512
 MAX_SPANS = 400_000
+TRACED_SMS = 4
+"""SMs (of clusters, their first) whose CTAs are traced: those filled first."""
 _NAMES = rec.SCALARS.names or ()
 COUNTERS = _NAMES[_NAMES.index("hbm_read") : _NAMES.index("waits")]
 WAITS = ("mma", "hbm", "l2", "sm_port", "barrier", "issue", "start", "epilogue")
@@ -65,12 +67,14 @@ def _nodes(n_chunks: int, n_sides: int) -> Records:
     return nodes
 
 
-def _agents(machine: rec.Machine, plan: Plan) -> Records:
+def _agents(machine: rec.Machine, plan: Plan, traced_sms: int) -> Records:
     n = plan.work.n_agents
     agents = np.zeros(n, rec.AGENT)
     agents["number"] = np.arange(n)
     agents["sm"], agents["gpc"] = plan.placement.sm[:n], plan.placement.gpc[:n]
     agents["side"] = machine.gpc_side[agents["gpc"]]
+    first = dict.fromkeys(agents["sm"].tolist())
+    agents["traced"] = np.isin(agents["sm"], list(first)[:traced_sms])
     return agents
 
 
@@ -91,7 +95,7 @@ def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
         work=_one(rec.WORK, plan.work._asdict()),
         scalars=_one(rec.SCALARS, scalars),
         tree=np.full(2 << bits, e.NEVER, dtype=np.int64),
-        agents=_agents(machine, plan),
+        agents=_agents(machine, plan, TRACED_SMS if trace else 0),
         sms=np.zeros(machine.n_sm, rec.SM),
         nodes=_nodes(n_chunks, machine.n_sides),
         lrc=np.zeros(n_chunks * machine.n_gpc, rec.LRC),

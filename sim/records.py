@@ -120,7 +120,6 @@ class Work(NamedTuple):
     """A GPC's request merges with one under way while no more than this was asked for since; 0: never."""
     sample_items: int
     """0: simulate everything; else the period whose repetition is looked for."""
-    trace_sm_below: int
 
 
 def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
@@ -147,7 +146,7 @@ SCALARS = _record(
 )
 """Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
 AGENT = _record(
-    "number phase sm gpc side begun issue_free epi0 epi1 c_k c_k0 c_nk c_slot c_item c_j "
+    "number phase sm gpc side traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_slot c_item c_j "
     "p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
     ("ready", "i8", MAX_STAGES),
     ("queue", "i8", MAX_STAGES + 2),

@@ -13,6 +13,7 @@ from sim.host import HostOutcome
 from sim.limiter import find_limiter
 from sim.result import SCHEMA, Result
 from sim.text import percent, quantity
+from sim.validation.expected import expected_error, kernel_class
 
 COPIES_FROM = 0.5
 """Share of the time from end to end from which copies are worth a sentence."""
@@ -34,8 +35,9 @@ def build_result(
 ) -> Result:
     """Assemble the frozen result of one call. `asked` is what else the caller wanted, as it goes into `options`."""
     limiter, (first, *others) = find_limiter(call.main)
+    described = resolved(gpu)
     return Result(
-        gpu=resolved(gpu),
+        gpu=described,
         workload=call.gemm.describe(),
         versions=_versions(),
         kernels=call.kernels,
@@ -46,12 +48,23 @@ def build_result(
         evidence=(first, *_copies(host, call.time_s), *others),
         advice=advice(call, gpu, options) if advise else (),
         host_spans=host.spans,
-        options={**options.describe(), **asked, **_memory(host)},
+        options={**options.describe(), **asked, **_memory(host), **_expected(call, described, options)},
     )
 
 
 def _memory(host: HostOutcome) -> dict[str, int]:
     return {name: getattr(host, name) for name in ("hbm_peak_bytes", "h2d_bytes", "d2h_bytes")}
+
+
+def _expected(call: Call, gpu: dict[str, Any], options: Options) -> dict[str, Any]:
+    """The error to expect, where kernels like this were measured on this GPU and nothing of it was changed or held."""
+    changed = any(entry["kind"] == "user" for entry in gpu["values"].values())
+    if changed or options.without or options.clock_mhz is not None:
+        return {}
+    gemm = call.gemm
+    kernels = kernel_class(call.plan.config.family, gemm.dtype, gemm.m, gemm.n, gemm.k)
+    found = expected_error(gpu["name"], kernels)
+    return {"expected_error": found} if found else {}
 
 
 def _copies(host: HostOutcome, kernels_s: float) -> list[str]:

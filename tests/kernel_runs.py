@@ -63,7 +63,7 @@ def run(
 ) -> KernelResult:
     """The main kernel alone, without its launch: time is that of its CTAs."""
     machine = build_machine(gpu, clock_mhz, without)
-    plan = build_plan(gemm, config, gpu, full, 4 if trace else 0, without)
+    plan = build_plan(gemm, config, gpu, full, without)
     return run_kernel(machine, plan, warm=gemm.l2 == "warm", trace=trace)
 
 

@@ -223,9 +223,7 @@ def _sample_items(n_items: int, work: dict[str, int], cols: int, iterations: int
     return band * max(1, round(n_agents / band)) if band <= 2 * n_agents else n_agents
 
 
-def build_plan(
-    gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, trace_sms: int = 0, without: Collection[str] = ()
-) -> Plan:
+def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
     """Schedule `gemm` as `config` on `gpu`. Raises ConfigError (from `occupancy`) where the kernel does not fit."""
     fit = occupancy(config, gemm, gpu)
     grid_m, grid_n = _grid(gemm, config)
@@ -280,7 +278,6 @@ def build_plan(
         sample_items=_sample_items(
             n_items, {"n_agents": agents, "persistent": is_persistent(config), "group": group}, cols, iterations, full
         ),
-        trace_sm_below=trace_sms,
         **_operands(gemm, config, gpu, without),
         **mma,
         **_family_cycles(config, gpu, gemm, without),

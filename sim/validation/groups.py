@@ -6,12 +6,12 @@ import hashlib
 import zlib
 from collections.abc import Callable
 
-from sim.validation.replay import gemm_of
+from hwmodels.errors import ConfigError
+from sim.validation.expected import GEMV_ROWS, KINDS, kernel_class
+from sim.validation.replay import gemm_of, named_config
 from sim.validation.tables import Inputs, Row
 
 SHORT_US = 10.0
-GEMV_ROWS = 16
-"""Rows of A up to which a GEMM reads its weights and does little else."""
 ALIGNMENT_BYTES = 16
 """What TMA and 16-byte cp.async need of every row's start."""
 UNNAMED_FAMILIES = ("square", "random")
@@ -80,7 +80,19 @@ def names(row: Row) -> tuple[str, ...]:
     if inputs.kind == "counters":
         summaries[0] = f"{inputs.library} {short_dtype(inputs.dtype)}"
     summaries += [name for name, belongs in _TRAITS.items() if belongs(row)]
+    summaries += _kernel_class(inputs)
     return tuple(dict.fromkeys((*summaries, base_name(inputs))))
+
+
+def _kernel_class(inputs: Inputs) -> tuple[str, ...]:
+    """The class of kernels whose error is expected of a prediction (`sim.validation.expected`)."""
+    if inputs.kind not in KINDS or not is_held_out(inputs):
+        return ()
+    try:
+        family = "multistage" if inputs.library == "triton" else named_config(inputs, gemm_of(inputs)).family
+    except ConfigError:
+        return ()
+    return (kernel_class(family, inputs.dtype, inputs.m, inputs.n, inputs.k).name,)
 
 
 _TRAITS: dict[str, Callable[[Row], bool]] = {
