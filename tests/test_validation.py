@@ -187,10 +187,12 @@ def test_groups_hold_the_rows_they_name(tmp_path: Path) -> None:
     sizes = {name: group["n"] for name, group in by_name(report).items()}
     assert sizes == {
         "bf16 tn cold mm LLM-shaped": 2,
+        "bf16 tn cold mm LLM-shaped, shapes not fitted": 1,
         "bf16 tn cold mm LLM-shaped nvjet": 1,
         "all bf16": 4,
         "bf16 tn warm mm LLM-shaped": 1,
         "bf16 tn warm mm LLM-shaped nvjet": 1,
+        "shapes not fitted": 1,
         "any kernel under 10 us": 2,
         "warm L2": 1,
         "all fp8": 1,
