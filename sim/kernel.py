@@ -218,14 +218,10 @@ def _utilisation(machine: rec.Machine, state: State, c: Counters, total_fs: int)
 def _waits(plan: Plan, state: State, floor_share: float) -> dict[str, float]:
     """Fractions of all agent-slot time, by what the slot was waiting for.
 
-    `floor_share` of the kernel's time lies outside its CTAs: its launch. The time in which a running CTA waits for
-    nothing else is that in which it issues loads. A slot without a CTA is idle.
+    `floor_share` of the kernel's time lies outside its CTAs: its launch. A slot without a CTA is idle.
     """
     total = plan.n_slots * int(state.scalars["end_fs"][0]) / (1 - floor_share)
     waits = {name: float(state.scalars["waits"][0][i] / total) for i, name in enumerate(WAITS)}
-    rows = state.windows[: int(state.scalars["n_win"][0])]
-    running = float(rows[:, 5] @ (rows[:, 8] - rows[:, 7])) / plan.work.cluster_size / total
-    waits["issue"] += max(0.0, running - sum(waits.values()) + waits["start"])
     waits["start"] += floor_share * plan.work.n_agents / plan.n_slots
     waits["idle"] = max(0.0, 1.0 - sum(waits.values()))
     return waits

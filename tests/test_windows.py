@@ -143,6 +143,18 @@ def test_waits_of_a_run_make_up_its_time(case: tuple[str, int, int, int]) -> Non
 
 
 @pytest.mark.parametrize("case", CASES)
+def test_running_ctas_always_wait_for_something(case: tuple[str, int, int, int]) -> None:
+    """CTA time by the windows is that of all waits but start and idle, to what integer steps leave."""
+    gpu, found = load_gpu("h200_sxm"), kernel(*case)
+    running = sum(column(found.windows.values, "active_ctas")) * found.windows.width_fs * 1e-15
+    slots = found.config["n_ctas"] / min(1.0, found.waves)
+    if found.config["family"] == "multistage":
+        slots = gpu.sm.count * found.occupancy["ctas_per_sm"]
+    waited = sum(share for name, share in found.waits.items() if name not in ("start", "idle"))
+    assert waited * slots * found.time_s == pytest.approx(running, rel=0.01)
+
+
+@pytest.mark.parametrize("case", CASES)
 def test_shared_memory_gives_operands_and_stages_results(case: tuple[str, int, int, int]) -> None:
     """Fills are what arrives at the SMs, so they are not bytes away from the tensor cores."""
     found = kernel(*case)

@@ -16,6 +16,7 @@ CODE = """extern "C" __global__ void nop(int* p) {
 
 
 def main() -> None:
+    """Print the median time of each case."""
     kernel = cupy.RawKernel(CODE, "nop")
     kernel.max_dynamic_shared_size_bytes = 200 * 1024
     torch.zeros(1, device="cuda")
