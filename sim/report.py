@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from functools import cache
 from importlib import metadata
 from typing import Any
 
@@ -14,6 +15,9 @@ from sim.limiter import find_limiter
 from sim.result import SCHEMA, Result
 from sim.text import percent, quantity
 from sim.validation.expected import expected_error, kernel_class
+
+PACKAGES = ("tilewalk", "numpy", "numba", "simpy")
+"""Whose versions a result names."""
 
 COPIES_FROM = 0.5
 """Share of the time from end to end from which copies are worth a sentence."""
@@ -94,11 +98,13 @@ def _better(gpu: Gpu, changes: dict[str, tuple[str, float]]) -> Gpu:
 
 
 def _versions() -> dict[str, str]:
-    names = ("tilewalk", "numpy", "numba", "simpy")
-    found = {"python": platform.python_version(), "schema": str(SCHEMA)}
-    for name in names:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
+    return {"python": platform.python_version(), "schema": str(SCHEMA), **{name: _version(name) for name in PACKAGES}}
+
+
+@cache
+def _version(package: str) -> str:
+    """Reading it takes milliseconds, as long as a small kernel."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "not installed"
