@@ -66,9 +66,9 @@ def test_a_piece_is_computed_after_its_copy() -> None:
 
 
 def test_pieces_cost_little_kernel_time() -> None:
-    """Smaller GEMMs fill the GPU less well, yet not by much."""
+    """Smaller GEMMs fill the GPU less well, and share more of what they read."""
     kernels_s = sum(span.end_s - span.start_s for span in lane(streamed(HEAVY), "stream"))
-    assert 0.97 * streamed(HEAVY).time_s < kernels_s < 1.4 * streamed(HEAVY).time_s
+    assert 0.85 * streamed(HEAVY).time_s < kernels_s < 1.4 * streamed(HEAVY).time_s
 
 
 # Memory.
