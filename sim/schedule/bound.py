@@ -81,9 +81,9 @@ class Estimator:
         if not cut.agents:
             return math.inf
         hbm_bytes_per_s = gpu.hbm.bandwidth_gb_per_s * 1e9 * gpu.hbm.read_fraction
-        hbm_bytes_per_s /= plan._row_cost(self._gemm, config, gpu)
+        hbm_bytes_per_s /= plan.row_cost(self._gemm, config, gpu)
         iteration = self._iteration(config, cut, hbm_bytes_per_s)
-        family = plan._family_cycles(config, gpu, self._gemm, ())
+        family = plan.family_cycles(config, gpu, self._gemm, ())
         kernel_s = _persistent_s if plan.is_persistent(config) else _multistage_s
         time_s, clock_hz = 0.0, gpu.activity.active_mhz * 1e6
         for _ in range(2):
@@ -99,7 +99,7 @@ class Estimator:
         if (per_sm, size) not in self._placements:
             self._placements[per_sm, size] = place(self._gpu, per_sm, size)
         placement = self._placements[per_sm, size]
-        grid_m, grid_n = plan._grid(gemm, config)
+        grid_m, grid_n = plan.cluster_tiles(gemm, config)
         n_k = -(-gemm.k // config.block_k)
         iterations = -(-n_k // config.split_k)
         splits = -(-n_k // iterations)
@@ -121,7 +121,7 @@ class Estimator:
 
     def _iteration(self, config: KernelConfig, cut: Cut, hbm_bytes_per_s: float) -> Iteration:
         gemm, gpu = self._gemm, self._gpu
-        values, _ = plan._mma(gemm, config, gpu, ())
+        values, _ = plan.mma_work(gemm, config, gpu, ())
         tensor, smem, fill = (values[name] / 16 for name in ("mma_x16", "mma_smem_x16", "fill_smem_x16"))
         chunk_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
         whole_bytes = cut.hbm_bytes * cut.iterations * cut.items / cut.agents

@@ -10,7 +10,7 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.bound import Estimator
 from sim.schedule.config import FAMILIES, KernelConfig
-from sim.schedule.menu import _instruction, _slots, menu
+from sim.schedule.menu import cluster_slots, instruction_for, menu
 from sim.schedule.names import band
 from sim.schedule.resources import flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
@@ -121,7 +121,7 @@ def _adapted(entry: KernelConfig, gemm: Gemm, gpu: Gpu, given: dict[str, Any]) -
         return
     if config.loads != "tma":
         if config.mma != "fma" and "mma" not in given:
-            config = dataclasses.replace(config, mma=_instruction(config.block_m, gemm, gpu))
+            config = dataclasses.replace(config, mma=instruction_for(config.block_m, gemm, gpu))
         yield from _with_stages(config, gemm, gpu, given, config.stages)
         return
     if "group" not in given:
@@ -133,7 +133,7 @@ def _adapted(entry: KernelConfig, gemm: Gemm, gpu: Gpu, given: dict[str, Any]) -
 
 def _band(config: KernelConfig, gpu: Gpu) -> int:
     sides = (config.block_n, config.block_m) if config.raster == "n" else (config.block_m, config.block_n)
-    return band(_slots(gpu, config.cluster_m * config.cluster_n), *sides)
+    return band(cluster_slots(gpu, config.cluster_m * config.cluster_n), *sides)
 
 
 def _with_stages(

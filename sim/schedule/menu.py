@@ -83,7 +83,7 @@ def _persistent(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
     for row in data["rows_by_element_bytes"].get(str(gemm.a_element_bytes), ()):
         entry = dict(zip(data["columns"], row, strict=True))
         schedule = entry.pop("schedule")
-        slots = _slots(gpu, entry["cluster_m"] * entry["cluster_n"])
+        slots = cluster_slots(gpu, entry["cluster_m"] * entry["cluster_n"])
         sides = (entry["block_n"], entry["block_m"])
         along, across = sides if entry["raster"] == "n" else sides[::-1]
         yield KernelConfig(
@@ -97,7 +97,7 @@ def _persistent(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
         )
 
 
-def _slots(gpu: Gpu, cluster: int) -> int:
+def cluster_slots(gpu: Gpu, cluster: int) -> int:
     """Clusters that run at once: measured on 132 SMs, else as many as SMs allow."""
     if gpu.sm.count == CLUSTER_SLOTS[1]:
         return CLUSTER_SLOTS.get(cluster, gpu.sm.count // cluster)
@@ -113,7 +113,7 @@ def _multistage(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
         point = dict(zip(keys, values, strict=True))
         if _is_offered(point, grid, gemm):
             k_bytes = point.pop("block_k_bytes")
-            mma = _instruction(point["block_m"], gemm, gpu) if on_tensor_cores else "fma"
+            mma = instruction_for(point["block_m"], gemm, gpu) if on_tensor_cores else "fma"
             yield KernelConfig("multistage", block_k=k_bytes // gemm.a_element_bytes, loads=loads, mma=mma, **point)
 
 
@@ -135,7 +135,7 @@ def _is_offered(point: dict[str, int], grid: dict[str, Any], gemm: Gemm) -> bool
     return all(point[key] <= max(2 * extent, SMALL_SIDE) for key, extent in sides)
 
 
-def _instruction(block_m: int, gemm: Gemm, gpu: Gpu) -> str:
+def instruction_for(block_m: int, gemm: Gemm, gpu: Gpu) -> str:
     """wgmma where the hardware has it for these operands and the tile holds its 64 rows, as Triton chooses."""
     both_along_k = gemm.k_is_contiguous("a") and gemm.k_is_contiguous("b")
     able = gpu.tensor.wgmma and gemm.dtype != "fp64" and (gemm.a_element_bytes == 2 or both_along_k)
@@ -165,7 +165,7 @@ def families_without_split(gpu: Gpu, gemm: Gemm) -> tuple[str, ...]:
 def _splits(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> list[int]:
     size = config.cluster_m * config.cluster_n
     tiles = -(-gemm.m // (config.block_m * config.cluster_m)) * -(-gemm.n // (config.block_n * config.cluster_n))
-    slots = _slots(gpu, size) * (1 if config.loads == "tma" else occupancy(config, gemm, gpu).ctas_per_sm)
+    slots = cluster_slots(gpu, size) * (1 if config.loads == "tma" else occupancy(config, gemm, gpu).ctas_per_sm)
     iterations = -(-gemm.k // config.block_k)
     most = min(MOST_SPLIT, iterations, gemm.k * gemm.a_element_bytes // LEAST_SPLIT_BYTES)
     filling = min(most, slots // (tiles * gemm.batch))

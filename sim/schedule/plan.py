@@ -11,7 +11,7 @@ from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import Occupancy, occupancy
+from sim.schedule.resources import Occupancy, flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
 
 EVERYTHING = 2**62
@@ -53,11 +53,8 @@ def _operand_row(gemm: Gemm, operand: str, block_rows: int, block_k: int, sector
 
 def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """FLOPs a cycle of one SM that the instruction reaches at best."""
-    if config.mma == "fma":
-        return float(getattr(gpu.cuda_core, f"{'fp64' if gemm.dtype == 'fp64' else 'fp32'}_flops_per_clk_per_sm"))
-    key = "fp8" if gemm.dtype.startswith("fp8") else gemm.dtype
-    rate = float(getattr(gpu.tensor, f"{key}_flops_per_clk_per_sm"))
-    return rate if config.mma == "wgmma" else rate * gpu.tensor.mma_sync_fraction
+    rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
+    return rate * gpu.tensor.mma_sync_fraction if config.mma == "mma_sync" else rate
 
 
 def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
@@ -92,8 +89,9 @@ def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, flo
     return flops / rate, smem, flops
 
 
-def _family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collection[str]) -> dict[str, int]:
-    """The constants of a family: start, barrier, drain, issue, load latency, epilogue, in cycles."""
+def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collection[str]) -> dict[str, int]:
+    """The constants of a family: start, barrier, drain, issue, load latency, epilogue, in cycles of the SM clock
+    (`floor_x16` in sixteenths, `coalesce_bytes` in bytes); `without` as in `build_plan`."""
     out_bytes = gemm.accumulator_bytes if config.split_k > 1 else gemm.c_element_bytes
     tile_bytes = config.block_m * config.block_n * out_bytes
     off, merge = "barriers" in without, "coalescing" not in without
@@ -142,8 +140,8 @@ def is_persistent(config: KernelConfig) -> bool:
     return config.loads == "tma"
 
 
-def _grid(gemm: Gemm, config: KernelConfig) -> tuple[int, int]:
-    """Output tiles along m and n, in clusters."""
+def cluster_tiles(gemm: Gemm, config: KernelConfig) -> tuple[int, int]:
+    """(along m, along n): clusters that cover C of one batch and one split, each of cluster_m x cluster_n tiles."""
     return -(-gemm.m // (config.block_m * config.cluster_m)), -(-gemm.n // (config.block_n * config.cluster_n))
 
 
@@ -154,9 +152,9 @@ def _hbm_latency_fs(gpu: Gpu, chunk_bytes: float, without: Collection[str]) -> i
     return round((gpu.hbm.latency_ns + spread) * 1e6)
 
 
-def _row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Time of HBM reads over that of long rows: a DRAM row is opened once for the part of it that the ring asks for at
-    a time, the larger operand deciding."""
+def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Time of HBM reads over that of long rows, 1 or more: a DRAM row is opened once for the part of it that the ring
+    asks for at a time, the larger operand deciding."""
     operand = "a" if gemm.m >= gemm.n else "b"
     size = gemm.a_element_bytes
     if gemm.k_is_contiguous(operand):
@@ -190,8 +188,9 @@ def _chunks(gemm: Gemm, tiles_m: int, tiles_n: int, n_k: int, splits: int) -> di
     return {"first_b": first_b, "first_c": first_c, "n_chunks": first_c + gemm.batch * splits * tiles_m * tiles_n}
 
 
-def _mma(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
-    """Cycles of one iteration at the tensor cores and in shared memory; FLOPs it executes."""
+def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
+    """What one k-iteration of a CTA takes at the tensor cores and in shared memory (`*_x16`: sixteenths of a cycle of
+    the SM clock; `smem_bytes_per_mma`: bytes), and the FLOPs it executes; `without` as in `build_plan`."""
     shape = _wgmma if config.mma == "wgmma" else _mma_sync
     cycles, smem_bytes, flops = shape(gemm, config, tensor_rate(gemm, config, gpu))
     chunk = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
@@ -226,7 +225,7 @@ def _sample_items(n_items: int, work: dict[str, int], cols: int, iterations: int
 def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
     """Schedule `gemm` as `config` on `gpu`. Raises ConfigError (from `occupancy`) where the kernel does not fit."""
     fit = occupancy(config, gemm, gpu)
-    grid_m, grid_n = _grid(gemm, config)
+    grid_m, grid_n = cluster_tiles(gemm, config)
     size = config.cluster_m * config.cluster_n
     placement = place(gpu, fit.ctas_per_sm, size)
     if not len(placement.sm):
@@ -239,7 +238,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     n_items = grid_m * grid_n * gemm.batch * splits
     slots = len(placement.sm)
     agents = min(slots, n_items, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)
-    mma, flops = _mma(gemm, config, gpu, without)
+    mma, flops = mma_work(gemm, config, gpu, without)
     out_bytes = gemm.accumulator_bytes if splits > 1 else gemm.c_element_bytes
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
@@ -274,12 +273,12 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
             256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
-        hbm_x256=round(256 * _row_cost(gemm, config, gpu)),
+        hbm_x256=round(256 * row_cost(gemm, config, gpu)),
         sample_items=_sample_items(
             n_items, {"n_agents": agents, "persistent": is_persistent(config), "group": group}, cols, iterations, full
         ),
         **_operands(gemm, config, gpu, without),
         **mma,
-        **_family_cycles(config, gpu, gemm, without),
+        **family_cycles(config, gpu, gemm, without),
     )
     return Plan(config, work, placement, fit, slots, flops * n_k * grid_m * grid_n * size * gemm.batch)
