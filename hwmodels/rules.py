@@ -42,6 +42,9 @@ def _present_or_absent(gpu: Gpu, keys: tuple[str, ...]) -> bool:
     return not any(0 < value_at(gpu, key) < 1 for key in keys)
 
 
+MOST_GPCS = 64
+"""As `sim.records.MAX_GPCS`; a test compares."""
+
 RULES: tuple[Rule, ...] = (
     Rule(
         _TENSOR_RATES,
@@ -60,8 +63,18 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         ("activity.active_mhz", "activity.tensor_mhz"),
-        "a fully busy kernel would have no clock left (active - tensor - l2 must be positive)",
+        "a fully busy kernel would have no clock left (active - tensor must be positive)",
         lambda gpu: gpu.activity.active_mhz > gpu.activity.tensor_mhz,
+    ),
+    Rule(
+        ("activity.sustained_tensor_mhz", "activity.active_mhz"),
+        "a fully busy kernel would have no clock left under sustained load",
+        lambda gpu: gpu.activity.active_mhz > gpu.activity.sustained_tensor_mhz,
+    ),
+    Rule(
+        ("sm.count", "sm.sms_per_tpc", "sm.tpcs_per_gpc"),
+        f"the SMs would form more than {MOST_GPCS} GPCs, which is what the engine holds",
+        lambda gpu: gpu.sm.count <= MOST_GPCS * gpu.sm.sms_per_tpc * gpu.sm.tpcs_per_gpc,
     ),
     Rule(
         ("smem.max_kib_per_cta", "smem.reserved_bytes_per_cta", "smem.kib_per_sm"),

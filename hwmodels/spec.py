@@ -117,10 +117,10 @@ class CudaCore(Section):
 
 
 class L2(Section):
-    """The L2 cache, clocked here with the SMs."""
+    """The L2 cache. Latencies are in cycles of the SMs; its bandwidth does not fall with their clock."""
 
     capacity_mib: float = quantity(2**-6, 2**20, "whole cache, copies in other partitions included")
-    partitions: int = quantity(1, 64, "parts that hold copies of each other's lines")
+    partitions: int = quantity(1, 2, "parts that hold copies of each other's lines")
     line_bytes: int = quantity(16, 4096, "bytes under one tag")
     sector_bytes: int = quantity(4, 4096, "bytes of the smallest transfer")
     bytes_per_clk: float = quantity(
@@ -150,7 +150,7 @@ class Clock(Section):
     """SM clock as the vendor states it; what a kernel gets is in `activity`."""
 
     base_mhz: float = quantity(1, 20_000, "guaranteed clock")
-    boost_mhz: float = quantity(1, 20_000, "highest clock")
+    boost_mhz: float = quantity(1, 20_000, "highest clock: that of L2's bandwidth, and no kernel runs above it")
 
 
 class Power(Section):

@@ -113,7 +113,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         else _fs_per_kib(gpu.hbm.bandwidth_gb_per_s * gpu.hbm.write_fraction),
         port_x1k_per_kib=round(2**20 / gpu.l2.sm_port_bytes_per_clk),
         gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
-        idle_mhz=round(gpu.activity.active_mhz),
+        idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),
         tensor_mhz=round(gpu.activity.sustained_tensor_mhz if sustained else gpu.activity.tensor_mhz),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,
         window_fs=10**9,

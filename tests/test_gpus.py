@@ -173,7 +173,14 @@ def test_h200_values_are_those_of_the_microbenchmark():
 
 
 def test_measured_tables_are_shipped_and_others_refused():
-    for table, n_rows in {"gemm": 961, "tile_sweep": 1377, "counters.csv": 544, "microbench": 215, "topology": 4524, "overheads": 194}.items():
+    for table, n_rows in {
+        "gemm": 961,
+        "tile_sweep": 1377,
+        "counters.csv": 544,
+        "microbench": 215,
+        "topology": 4524,
+        "overheads": 194,
+    }.items():
         with measured_path("h200_sxm", table).open() as file:
             assert sum(1 for _ in csv.reader(file)) == n_rows + 1
     for wrong in (("h200_sxm", "nothing"), ("t4", "gemm"), ("..", "gemm"), ("h200_sxm", "../h200_sxm/gemm")):
@@ -292,6 +299,8 @@ def test_a_wrong_override_is_refused_in_one_line(override, said):
 BREAKERS = {
     "clock.base_mhz": ["clock.boost_mhz=1500"],
     "activity.active_mhz": ["activity.tensor_mhz=1850"],
+    "activity.sustained_tensor_mhz": ["activity.sustained_tensor_mhz=1850"],
+    "sm.count": ["sm.count=4096"],
     "smem.max_kib_per_cta": ["smem.kib_per_sm=227"],
     "sm.max_threads_per_cta": ["sm.max_warps=16", "sm.max_ctas=16"],
     "sm.max_ctas": ["sm.max_ctas=65"],
@@ -349,3 +358,22 @@ def test_random_overrides_load_or_are_refused(overrides):
     except ConfigError as refused:
         found = [str(refused)]
     assert all(math.isfinite(value) if isinstance(value, float) else str(value).isprintable() for value in found)
+
+
+def test_carried_clocks_are_the_h200s_scaled():
+    h200 = load_gpu("h200_sxm")
+    for name in ("h100_pcie", "v100_pcie_32gb", "v100_sxm2_32gb"):
+        gpu = load_gpu(name)
+        share = gpu.clock.boost_mhz / h200.clock.boost_mhz
+        for key in ("active_mhz", "tensor_mhz"):
+            if "scaled by the boost clocks" in gpu.provenance[f"activity.{key}"].source:
+                assert getattr(gpu.activity, key) == pytest.approx(getattr(h200.activity, key) * share, abs=0.6)
+
+
+def test_no_gpu_has_more_gpcs_than_the_engine_holds():
+    from hwmodels.rules import MOST_GPCS
+    from sim.records import MAX_GPCS
+
+    assert MOST_GPCS == MAX_GPCS
+    with pytest.raises(ConfigError, match="GPCs"):
+        load_gpu("h200_sxm", ["sm.count=4096"])
