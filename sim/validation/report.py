@@ -125,7 +125,11 @@ error, median and P95 are of the absolute error, bias is the mean signed error (
 "roofline" is the MAPE of t0 + max(FLOPs / P, bytes / B) on the same rows, its three constants fitted for least MAPE
 on the shapes of the other folds. Kendall tau and regret are means over shapes: the regret is how much slower the
 tile predicted fastest is than the fastest measured one. Groups overlap; those of fewer than {MIN_SHOWN} rows are in
-the JSON alone."""
+the JSON alone.
+
+Constants marked fitted saw only shapes whose hash is even; "shapes not fitted" are the others. Three measured values
+are medians or lines through all rows of these tables and marked microbenchmark: the memset before long persistent
+kernels, the split-K reduction's line, and the 1.2 us that Nsight Compute adds to rows of counters.csv."""
 
 
 def _section(report: Report) -> str:
