@@ -12,7 +12,7 @@ from hwmodels.spec import Gpu
 from sim.kernel import run_kernel
 from sim.machine import build_machine
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
-from sim.schedule.beside import memset_s, partial_bytes, reduction_s
+from sim.schedule.beside import memset_s, reduction
 from sim.schedule.config import KernelConfig
 from sim.schedule.names import short_name
 from sim.schedule.plan import Plan, build_plan
@@ -98,21 +98,21 @@ def _before(plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...
     """The memset of a counter, where there is one."""
     unsplit = plan.work.persistent and plan.work.splits == 1
     time_s = memset_s(gpu, plan.work.n_items, plan.work.n_agents) if unsplit else 0.0
-    return (_small_kernel("memset", time_s, main.sm_mhz, 0, 0),) if time_s else ()
+    return (_small_kernel("memset", time_s, main.sm_mhz, (0, 0), (0, 0)),) if time_s else ()
 
 
 def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
-    """The kernel that adds split-K's partial sums."""
-    splits = plan.work.splits
-    if splits == 1:
+    """The kernel that adds split-K's partial sums, of which the main one wrote to HBM what L2 could not keep."""
+    if plan.work.splits == 1:
         return ()
-    moved = partial_bytes(gemm, splits), gemm.c_bytes
-    return (_small_kernel("split-K reduction", reduction_s(gpu, gemm, splits), main.sm_mhz, *moved),)
+    found = reduction(gpu, gemm, plan.work.splits, main.bytes["hbm"]["write"])
+    l2, hbm = (found.read_bytes, found.write_bytes), (found.hbm_read_bytes, found.hbm_write_bytes)
+    return (_small_kernel("split-K reduction", found.time_s, main.sm_mhz, l2, hbm),)
 
 
-def _small_kernel(name: str, time_s: float, mhz: float, read: int, write: int) -> KernelResult:
-    """A kernel taken as whole: a measured fixed time and a rate, no replay."""
-    traffic = {"read": read, "write": write}
+def _small_kernel(name: str, time_s: float, mhz: float, l2: tuple[int, int], hbm: tuple[int, int]) -> KernelResult:
+    """A kernel taken as whole: a measured fixed time and a rate, no replay. Bytes of L2 and HBM: (read, written)."""
+    traffic, beyond = ({"read": read, "write": write} for read, write in (l2, hbm))
     return KernelResult(
         name=name,
         time_s=time_s,
@@ -120,7 +120,7 @@ def _small_kernel(name: str, time_s: float, mhz: float, read: int, write: int) -
         sm_mhz=mhz,
         config={"family": name},
         flops_executed=0,
-        bytes={"hbm": {"read": 0, "write": 0}, "l2": traffic, "sm": traffic},
+        bytes={"hbm": beyond, "l2": traffic, "sm": traffic},
         requests={},
         lookups={},
         utilisation={},

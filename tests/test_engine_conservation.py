@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
+from sim.call import Options, run_call
 from sim.kernel import run_kernel
 from sim.machine import MECHANISMS, build_machine
 from sim.records import Machine
@@ -314,8 +315,36 @@ def test_dirty_bytes_never_exceed_c():
 @pytest.mark.small
 @pytest.mark.parametrize("split", [2, 4])
 def test_slices_share_one_residual(split):
-    """A residual is added once, by whoever adds the slices."""
-    gemm = Gemm(128, 128, 512)
+    """A residual is added once, by the reduction."""
+    gemm = replace(Gemm(128, 128, 512), epilogue="residual")
     config = replace(multistage(split_k=split), family="split_k")
-    plain, residual = (run(replace(gemm, epilogue=name), config, whole_gpu()) for name in ("none", "residual"))
-    assert residual.bytes["hbm"]["read"] - plain.bytes["hbm"]["read"] <= gemm.c_bytes
+    plain, residual = (
+        run_call(replace(gemm, epilogue=e), config, whole_gpu(), Options()) for e in ("none", "residual")
+    )
+    assert residual.main == plain.main
+    before, after = plain.kernels[-1], residual.kernels[-1]
+    for level in ("hbm", "l2", "sm"):
+        assert after.bytes[level]["read"] - before.bytes[level]["read"] == gemm.epilogue_bytes == gemm.c_bytes
+        assert after.bytes[level]["write"] == before.bytes[level]["write"]
+    rate = whole_gpu().split_k.reduce_gb_per_s * 1e9
+    assert after.time_s - before.time_s == pytest.approx(gemm.c_bytes / rate)
+
+
+@pytest.mark.small
+def test_partial_sums_beyond_l2_come_back_from_hbm():
+    """What the slices write back is what the reduction reads of HBM, no faster than HBM; else it touches L2 alone."""
+    fast = "hbm.bandwidth_gb_per_s=9000"
+    gemm, config = Gemm(512, 512, 512), replace(multistage(split_k=4), family="split_k")
+    partial_bytes = 4 * 4 * 512 * 512
+    fits, spills, slow = (
+        run_call(gemm, config, whole_gpu(*sets), Options())
+        for sets in ((fast,), (fast, "l2.capacity_mib=2"), ("hbm.bandwidth_gb_per_s=10", "l2.capacity_mib=2"))
+    )
+    assert (fits.main.bytes["hbm"]["write"], fits.kernels[-1].bytes["hbm"]) == (0, {"read": 0, "write": 0})
+    reduction = spills.kernels[-1]
+    assert reduction.bytes["hbm"]["read"] == spills.main.bytes["hbm"]["write"]
+    assert reduction.bytes["hbm"]["read"] == pytest.approx(partial_bytes - 2 * 2**20, rel=0.1)
+    assert 0.7 * gemm.c_bytes < reduction.bytes["hbm"]["write"] <= gemm.c_bytes
+    assert reduction.bytes["l2"] == fits.kernels[-1].bytes["l2"] == {"read": partial_bytes, "write": gemm.c_bytes}
+    assert reduction.time_s == fits.kernels[-1].time_s  # HBM keeps up
+    assert slow.kernels[-1].time_s > sum(slow.kernels[-1].bytes["hbm"].values()) / 10e9

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from hwmodels.spec import Gpu
 from workloads.gemm import Gemm
 
@@ -19,7 +21,31 @@ def partial_bytes(gemm: Gemm, splits: int) -> int:
     return splits * gemm.batch * gemm.m * gemm.n * gemm.accumulator_bytes if splits > 1 else 0
 
 
-def reduction_s(gpu: Gpu, gemm: Gemm, splits: int) -> float:
-    """Seconds of the kernel that adds split-K's partial sums, which lie in L2 where they fit."""
-    moved_bytes = partial_bytes(gemm, splits) + gemm.c_bytes
-    return gpu.split_k.reduce_floor_us * 1e-6 + moved_bytes / (gpu.split_k.reduce_gb_per_s * 1e9)
+@dataclass(frozen=True)
+class Reduction:
+    """The kernel that adds split-K's partial sums and what the epilogue reads: its time, and the bytes it moves."""
+
+    time_s: float
+    read_bytes: int
+    """Partial sums, and the residual or bias."""
+    write_bytes: int
+    """C."""
+    hbm_read_bytes: int
+    """Of those read, what L2 does not hold: partial sums that it could not keep, and the epilogue's operand."""
+    hbm_write_bytes: int
+    """Partial sums that make room in L2 for C."""
+
+
+def reduction(gpu: Gpu, gemm: Gemm, splits: int, spilled_bytes: int | None = None) -> Reduction:
+    """The reduction over `splits` slices, of whose partial sums `spilled_bytes` have gone to HBM by then (None: what
+    L2 cannot hold). It runs at the rate measured on partial sums in L2, or at HBM's for what goes there if that takes
+    longer."""
+    partial, l2_bytes = partial_bytes(gemm, splits), int(gpu.l2.capacity_mib * 2**20)
+    spilled = max(0, partial - l2_bytes) if spilled_bytes is None else min(spilled_bytes, partial)
+    read, hbm_read = partial + gemm.epilogue_bytes, spilled + gemm.epilogue_bytes
+    hbm_write = max(0, partial - spilled + gemm.c_bytes - l2_bytes)
+    hbm_bytes = hbm_read / gpu.hbm.read_fraction + hbm_write / gpu.hbm.write_fraction
+    l2_s = (read + gemm.c_bytes) / (gpu.split_k.reduce_gb_per_s * 1e9)
+    hbm_s = hbm_bytes / (gpu.hbm.bandwidth_gb_per_s * 1e9)
+    time_s = gpu.split_k.reduce_floor_us * 1e-6 + max(l2_s, hbm_s)
+    return Reduction(time_s, read, gemm.c_bytes, hbm_read, hbm_write)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.schedule import plan
-from sim.schedule.beside import memset_s, reduction_s
+from sim.schedule.beside import memset_s, reduction
 from sim.schedule.config import KernelConfig
 from sim.schedule.resources import occupancy
 from workloads.gemm import Gemm
@@ -141,7 +141,7 @@ class Estimator:
         """Launch, and the kernels beside the main one."""
         gemm, gpu = self._gemm, self._gpu
         if cut.splits > 1:
-            beside_s = reduction_s(gpu, gemm, cut.splits)
+            beside_s = reduction(gpu, gemm, cut.splits).time_s
         else:
             beside_s = memset_s(gpu, cut.items, cut.agents) if plan.is_persistent(config) else 0.0
         return gpu.kernel.floor_us * 1e-6 + beside_s
