@@ -5,7 +5,7 @@ workload + GPU -> configurations -> plans -> engine -> host program -> Result
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
@@ -17,6 +17,9 @@ from sim.result import Result
 from sim.schedule.choose import candidates
 from sim.schedule.config import KernelConfig
 from workloads.gemm import Gemm
+
+Progress = Callable[[int, int], None]
+"""(candidates simulated so far, candidates in all)."""
 
 
 def simulate(
@@ -34,11 +37,13 @@ def simulate(
     advise: bool = False,
     sustained: bool = False,
     without: Collection[str] = (),
+    progress: Progress | None = None,
 ) -> Result:
     """Simulate `workload` on `gpu` and say where time and bytes went.
 
     `config` fixes the kernel; else the menu of `family` (None: what a library would use) is ranked by a closed-form
     bound and the best eight are simulated (`tile="bound"`), or all of it is (`tile="auto"`); the fastest is the answer.
+    What cannot be simulated is passed over; `progress` hears of the rest: how many are done, of how many.
     `clock_mhz` holds the SM clock; `full` forbids skipping repeated waves; `trace` records spans of some SMs; `launch`
     is "stream" or "graph"; `stream_weights` cuts B into pieces that are copied while others compute; `advise` also
     simulates what would help most; `sustained` takes the clock after long tensor-bound work; `without` names mechanisms
@@ -49,13 +54,34 @@ def simulate(
     options = Options(clock_mhz, full, trace, frozenset(without), sustained)
     _check(options, gpu)
     check_memory(workload, gpu, stream_weights)
-    configs = (config,) if config else candidates(workload, gpu, family, tile)
-    best: Call = min((run_call(workload, c, gpu, options.untraced()) for c in configs), key=lambda call: call.time_s)
+    configs, most = ((config,), 1) if config else candidates(workload, gpu, family, tile)
+    calls = _calls(workload, configs, gpu, options.untraced(), most, progress or (lambda done, total: None))
+    best = min(calls, key=lambda call: call.time_s)
     if trace:
         best = run_call(workload, best.plan.config, gpu, options)
     host = play_call(best, gpu, options, launch, stream_weights)
     asked = {"family": family, "tile": tile, "launch": launch, "stream_weights": stream_weights}
     return build_result(best, host, gpu, options, asked, advise)
+
+
+def _calls(
+    gemm: Gemm, configs: Sequence[KernelConfig], gpu: Gpu, options: Options, most: int, progress: Progress
+) -> Iterator[Call]:
+    """Calls of the first `most` configurations that are not refused; where all are, raises the first refusal."""
+    done, refusals = 0, list[ConfigError]()
+    for config in configs:
+        try:
+            call = run_call(gemm, config, gpu, options)
+        except ConfigError as error:
+            refusals.append(error)
+            continue
+        yield call
+        done += 1
+        progress(done, min(most, len(configs) - len(refusals)))
+        if done == most:
+            return
+    if not done:
+        raise refusals[0]
 
 
 def _check(options: Options, gpu: Gpu) -> None:

@@ -46,7 +46,7 @@ class FakeSimulate:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, Any, dict[str, Any]]] = []
 
-    def __call__(self, gemm: Any, gpu: Any, **keywords: Any) -> Simulated:
+    def __call__(self, gemm: Any, gpu: Any, *, progress: Any = None, **keywords: Any) -> Simulated:
         self.asked.append((gemm, gpu, keywords))
         return sample_result()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import lru_cache
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -69,8 +70,8 @@ def test_ranking_is_by_estimate_and_repeatable() -> None:
     times = [Estimator(LARGE, gpu("h200_sxm")).time_s(config) for config in order]
     assert times == sorted(times)
     assert ranked(LARGE, gpu("h200_sxm")) == order
-    assert candidates(LARGE, gpu("h200_sxm"), None, "bound") == order[:BEST_BY_BOUND]
-    assert candidates(LARGE, gpu("h200_sxm"), None, "auto") == order
+    assert candidates(LARGE, gpu("h200_sxm"), None, "bound") == (order, BEST_BY_BOUND)
+    assert candidates(LARGE, gpu("h200_sxm"), None, "auto") == (order, len(order))
 
 
 def test_memory_bounds_every_estimate() -> None:
@@ -83,6 +84,42 @@ def test_the_whole_menu_is_never_slower_than_its_best_eight() -> None:
     gemm = Gemm(64, 4096, 512)
     times = [simulate(gemm, gpu("h200_sxm"), tile=tile).time_s for tile in ("bound", "auto")]
     assert times[1] <= times[0] <= 1.01 * times[1]
+
+
+# Refusals.
+def test_a_refused_configuration_hides_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in a whole menu nor where all of the best eight are refused."""
+    gemm = Gemm(512, 512, 512)
+    monkeypatch.setattr("sim.kernel.CHUNK_LIMIT", 127)
+    order = ranked(gemm, gpu("h200_sxm"), "multistage")
+    answers = [time_s for config in order if (time_s := time_or_none(gemm, config)) is not None]
+    assert not any(time_or_none(gemm, config) for config in order[:BEST_BY_BOUND])
+    assert BEST_BY_BOUND < len(answers) < len(order)
+    for tile, n in (("bound", BEST_BY_BOUND), ("auto", len(answers))):
+        progress = Mock()
+        assert simulate(gemm, gpu("h200_sxm"), family="multistage", tile=tile, progress=progress).time_s == min(
+            answers[:n]
+        )
+        heard = [call.args for call in progress.call_args_list]
+        assert [done for done, _ in heard] == list(range(1, n + 1))
+        assert heard[-1] == (n, n)
+
+
+def time_or_none(gemm: Gemm, config: KernelConfig) -> float | None:
+    try:
+        return simulated_s(gemm, config)
+    except ConfigError:
+        return None
+
+
+def test_the_first_refusal_is_told_where_nothing_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sim.kernel.CHUNK_LIMIT", 1)
+    first = ranked(LARGE, gpu("h200_sxm"))[0]
+    with pytest.raises(ConfigError, match="must be at most 1;") as one:
+        run_call(LARGE, first, gpu("h200_sxm"), Options())
+    with pytest.raises(ConfigError) as told:
+        simulate(LARGE, gpu("h200_sxm"))
+    assert str(told.value) == str(one.value)
 
 
 # Families.
@@ -103,6 +140,15 @@ def test_misaligned_rows_fall_back_from_tma() -> None:
     assert default_families(Gemm(512, 512, 512), gpu("h200_sxm")) == ("persistent", "split_k")
     assert default_families(Gemm(512, 512, 513), gpu("h200_sxm")) == ("multistage", "split_k")
     assert default_families(Gemm(512, 512, 512), gpu("a100_sxm_80gb")) == ("multistage", "split_k")
+
+
+@pytest.mark.parametrize("k", [256, 4096])
+@pytest.mark.parametrize(("dtype", "layout"), [("int8", "nn"), ("int8", "nt"), ("fp8_e4m3", "nn")])
+def test_bytes_not_along_k_fall_back_from_wgmma(dtype: str, layout: str, k: int) -> None:
+    """Where no warp-specialised kernel fits, not even split, cp.async kernels are tried whole, and win."""
+    gemm = Gemm(4096, 4096, k, dtype=dtype, layout=layout)
+    assert default_families(gemm, gpu("h200_sxm")) == ("multistage", "split_k")
+    assert simulate(gemm, gpu("h200_sxm")).main.config["family"] == "multistage"
 
 
 def test_unknown_ways_to_choose_are_refused() -> None:
@@ -206,6 +252,6 @@ def test_a_cluster_that_no_gpc_has_room_for_comes_last() -> None:
     gemm = Gemm(512, 512, 512)
     order = ranked(gemm, small, "persistent")
     assert order[-1].cluster_m * order[-1].cluster_n == 4
-    assert all(config.cluster_m * config.cluster_n <= 2 for config in candidates(gemm, small, "persistent", "bound"))
+    assert all(config.cluster_m * config.cluster_n <= 2 for config in order[:BEST_BY_BOUND])
     with pytest.raises(ConfigError, match="no GPC of h200_sxm has room"):
         run_call(gemm, order[-1], small, Options())

@@ -416,6 +416,21 @@ def test_rows_are_counted(hasty: None, replayed: None, monkeypatch: pytest.Monke
     assert re.search(r"^tilewalk: replaying rows, \d+ of 30$", done.stderr, re.MULTILINE)
 
 
+def test_kernels_to_choose_from_are_counted(hasty: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And not what comes after: advice, files."""
+
+    def simulate(*_: Any, progress: Any, **__: Any) -> Any:
+        for text in ("simulating, 12 of 316\n", "simulating\n"):
+            progress(*((12, 316) if "of" in text else (316, 316)))
+            time.sleep(0.3)
+        return sample_result()
+
+    monkeypatch.setattr(progress, "LINE_S", 0.05)
+    replace_simulate(monkeypatch, simulate)
+    told = tilewalk("gemm", *SIZES, "--tile", "auto", "--json").stderr
+    assert told == "tilewalk: simulating, 12 of 316\ntilewalk: simulating\n"
+
+
 class Terminal(io.StringIO):
     """A stream that says it is a terminal."""
 

@@ -17,7 +17,7 @@ from hwmodels import list_gpus, load_gpu
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.call import Call, Options, run_call
-from sim.schedule.choose import candidates
+from sim.schedule.choose import ranked
 from sim.schedule.config import KernelConfig
 from sim.schedule.menu import families
 from tests.kernel_runs import multistage, persistent
@@ -36,7 +36,7 @@ def gpu(name: str) -> Gpu:
 
 def call(gemm: Gemm, on: Gpu, family: str | None = None, config: KernelConfig | None = None) -> Call:
     """The kernels of the configuration with the best bound, replayed and looked over."""
-    found = run_call(gemm, config or candidates(gemm, on, family, "bound")[0], on, Options())
+    found = run_call(gemm, config or ranked(gemm, on, family)[0], on, Options())
     sane(found, on)
     return found
 

@@ -10,12 +10,13 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.bound import Estimator
 from sim.schedule.config import FAMILIES, KernelConfig
-from sim.schedule.menu import cluster_slots, instruction_for, menu
+from sim.schedule.menu import cluster_slots, has_any, instruction_for, menu
 from sim.schedule.names import band
 from sim.schedule.resources import flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
 
 BEST_BY_BOUND = 8
+"""Configurations that are simulated of a menu, unless all are."""
 TMA_BYTES = 16
 MOST_TMA_STAGES = 16
 """As in the nvjet names of the H200's gemm.csv: stages fill shared memory, up to these."""
@@ -24,22 +25,25 @@ TILE = ("block_m", "block_n", "block_k")
 
 
 def default_families(gemm: Gemm, gpu: Gpu) -> tuple[str, ...]:
-    """Families that a library would use: warp-specialised kernels, split or not, where TMA can load the operands."""
+    """Families that a library would use: warp-specialised kernels, split or not, where TMA can load the operands and
+    the menu has one that fits; else cp.async rings, split or not."""
     aligned = all(gemm.alignment_bytes(operand) >= TMA_BYTES for operand in "ab")
     tensor = flops_per_clk_per_sm("wgmma", gemm.dtype, gpu) > 0 and gemm.dtype not in ("fp64", "fp32")
-    return ("persistent", "split_k") if gpu.tensor.tma and aligned and tensor else ("multistage", "split_k")
+    specialised = gpu.tensor.tma and aligned and tensor and has_any(gpu, "persistent", gemm)
+    return ("persistent" if specialised else "multistage", "split_k")
 
 
 # The menu.
-def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[KernelConfig, ...]:
-    """Configurations to simulate, best estimate first. `tile`: "bound" for the best eight of the menu, "auto" for all.
+def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[tuple[KernelConfig, ...], int]:
+    """The menu, best estimate first, and how many of it to simulate: `tile` "bound" for the best eight that the
+    simulator does not refuse, "auto" for all.
 
     Raises `ConfigError` where nothing on the menu fits.
     """
     if tile not in ("bound", "auto"):
         raise ConfigError(f"tile = {tile!r}: must be bound or auto")
     found = ranked(gemm, gpu, family)
-    return found if tile == "auto" else found[:BEST_BY_BOUND]
+    return found, len(found) if tile == "auto" else min(BEST_BY_BOUND, len(found))
 
 
 def ranked(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfig, ...]:

@@ -50,10 +50,11 @@ def menu(gpu: Gpu, family: str, gemm: Gemm) -> tuple[KernelConfig, ...]:
 
 def families(gpu: Gpu, gemm: Gemm) -> tuple[str, ...]:
     """The families of which at least one configuration fits."""
-    return tuple(family for family in FAMILIES if _has_any(gpu, family, gemm))
+    return tuple(family for family in FAMILIES if has_any(gpu, family, gemm))
 
 
-def _has_any(gpu: Gpu, family: str, gemm: Gemm) -> bool:
+def has_any(gpu: Gpu, family: str, gemm: Gemm) -> bool:
+    """Whether the family's menu has a configuration that fits."""
     try:
         return bool(menu(gpu, family, gemm))
     except ConfigError:
@@ -159,7 +160,7 @@ def _split(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
 
 def families_without_split(gpu: Gpu, gemm: Gemm) -> tuple[str, ...]:
     """As `families`, without the split-K family, whose menu is made of the others."""
-    return tuple(family for family in FAMILIES if family != "split_k" and _has_any(gpu, family, gemm))
+    return tuple(family for family in FAMILIES if family != "split_k" and has_any(gpu, family, gemm))
 
 
 def _splits(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> list[int]:

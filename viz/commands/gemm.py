@@ -54,11 +54,15 @@ def run(options: GemmOptions, *, trace: bool = False, advise: bool = False) -> R
 
 
 def simulated(asked: Request, status: Status) -> Result:
-    """The result; says when the engine is compiled first."""
+    """The result; says when the engine is compiled first, and how far it is where there are kernels to choose from."""
     status.text = COMPILING if engine_needs_compiling() else "simulating"
     from sim import simulate
 
-    return simulate(asked.gemm, asked.gpu, **asked.keywords)
+    def progress(done: int, total: int) -> None:
+        status.text = "simulating"
+        status.done, status.total = (done, total) if done < total else (0, None)
+
+    return simulate(asked.gemm, asked.gpu, progress=progress, **asked.keywords)
 
 
 def _check_format(path: Path) -> None:
