@@ -30,14 +30,17 @@ NSIGHT_OVERHEAD_US = 1.2
 kernel_us over the 89 pairs of the same cuBLAS kernel and shape below 10 us on an H200 (1.23; 1.18 over Triton's 33
 kernels of 1024^3). A property of the tool, so no GPU's table holds it."""
 
-MEMSET_US = 0.85
-"""One "Memset (Device)" that cuBLAS launches with a persistent kernel, us; microbenchmark: median of time_us minus
-kernel_us over the 203 rows of gemm.csv with one memset (0.72 to 1.46)."""
-
 SWEEP_PAIRS = 12
 """Input pairs a tile sweep reads in turn."""
 SPILL_BYTES = 4
 """Bytes of one spilled register."""
+
+BURST_BEFORE, LONG_BURST_BEFORE, LONG_BURST_FLOPS = 8, 5, 3e12
+"""Launches back to back before the median one of a gemm.csv row: the two dropped and half of the others, of a burst of
+14, or of 8 for GEMMs of more FLOPs than the third (PROTOCOL.md: median of 8 to 14 launches after two are dropped)."""
+SWEEP_BEFORE, PAUSED_FLOPS = 6, 1e12
+"""Half of a tile_sweep.csv row's burst of 12. From these FLOPs on, which 8192^3 alone has, launches are 40 ms apart:
+none is back to back (PROTOCOL.md, what to know about the clock)."""
 
 
 @dataclass(frozen=True)
@@ -185,24 +188,21 @@ def simulator(gpu: Gpu) -> Predict:
     return predict
 
 
-LONG_FLOPS = 3e12
-
-
-def _launches_before(case: Case) -> float:
-    """Launches of the same kernel that came before the median one of a row (PROTOCOL.md: gemm.csv has bursts of 14, or
-    8 of over 3 TFLOP; tile_sweep.csv of 12, its 8192^3 with pauses; counters.csv single launches)."""
+def _launches_before(case: Case) -> int:
+    """Launches of the same kernel back to back before the median one of a row; counters.csv has single launches."""
     if case.inputs.kind == "gemm":
-        return 5 if case.gemm.flops > LONG_FLOPS else 8
-    return 6 if case.inputs.kind == "tile_sweep" and case.gemm.flops < 1e12 else 0
+        return LONG_BURST_BEFORE if case.gemm.flops > LONG_BURST_FLOPS else BURST_BEFORE
+    return SWEEP_BEFORE if case.inputs.kind == "tile_sweep" and case.gemm.flops < PAUSED_FLOPS else 0
 
 
-def predicted(case: Case, result: Result) -> Predicted:
-    """The table's quantities out of a result; see the module's head for what `time` covers."""
+def predicted(case: Case, result: Result, memset_us: float) -> Predicted:
+    """The table's quantities out of a result; see the module's head for what `time` covers. `memset_us`: of one memset
+    that the row has and the result has not."""
     main = result.main
     overhead_us = NSIGHT_OVERHEAD_US if case.inputs.kind == "counters" else 0.0
     cycles = main.sm_cycles + overhead_us * main.sm_mhz
     return Predicted(
-        time_us=_time_us(case, result, main) + overhead_us,
+        time_us=_time_us(case, result, memset_us) + overhead_us,
         sm_cycles=cycles,
         sm_mhz=main.sm_mhz,
         dram_read_bytes=main.bytes["hbm"]["read"],
@@ -214,18 +214,11 @@ def predicted(case: Case, result: Result) -> Predicted:
     )
 
 
-def _time_us(case: Case, result: Result, main: KernelResult) -> float:
+def _time_us(case: Case, result: Result, memset_us: float) -> float:
     if case.inputs.kind == "counters":
-        return main.time_s * 1e6
+        return result.main.time_s * 1e6
     modelled = any("memset" in kernel.name.lower() for kernel in result.kernels)
-    return result.time_s * 1e6 + (0 if modelled else _n_memsets(case, main)) * MEMSET_US
-
-
-def _n_memsets(case: Case, main: KernelResult) -> int:
-    """As launched beside a named kernel; for a chosen one, cuBLAS's rule (`sim.schedule.names`): over 2 tiles a CTA."""
-    if case.config is None:
-        return int(main.config["family"] == "persistent" and main.waves > 2)
-    return case.inputs.other_kernels.count("Memset")
+    return result.time_s * 1e6 + (0 if modelled else case.inputs.other_kernels.count("Memset")) * memset_us
 
 
 def _l2_hit_pct(main: KernelResult) -> float:
@@ -251,7 +244,7 @@ def replay(
     cases = [case_or_reason(inputs, gpu, tile) for inputs in rows]
     pool = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="validate")
     try:
-        asked = {case: pool.submit(_ask, predict, case) for case in dict.fromkeys(cases) if isinstance(case, Case)}
+        asked = {case: pool.submit(_ask, predict, case, gpu) for case in dict.fromkeys(cases) if isinstance(case, Case)}
         outcome: list[Predicted | str] = []
         for case in cases:
             outcome.append(case if isinstance(case, str) else asked[case].result())
@@ -270,9 +263,9 @@ def case_or_reason(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case | str:
         return str(error)
 
 
-def _ask(predict: Predict, case: Case) -> Predicted | str:
+def _ask(predict: Predict, case: Case, gpu: Gpu) -> Predicted | str:
     """Runs in a worker; keeps the few figures a table has and lets the result go."""
     try:
-        return predicted(case, predict(case))
+        return predicted(case, predict(case), gpu.persistent.memset_us)
     except ConfigError as error:
         return str(error)

@@ -56,7 +56,6 @@ class Inputs:
     kernel: str = ""
     grid: tuple[int, int, int] | None = None
     block: tuple[int, int, int] | None = None
-    n_kernels: int | None = None
     other_kernels: str = ""
     block_m: int | None = None
     block_n: int | None = None
@@ -215,7 +214,7 @@ SCHEMAS = {
             "kernel": str,
             **_LAUNCH,
         },
-        optional={"n_kernels": _count, "other_kernels": str},
+        optional={"other_kernels": str},
         measured={"time_us": _positive},
     ),
     "tile_sweep": Schema(
