@@ -97,7 +97,9 @@ class KernelResult(_Alike):
     bytes: dict[str, dict[str, int]]
     """{level: {"read": bytes, "write": bytes}}: read flows towards the tensor cores, write away from them."""
     requests: dict[str, dict[str, int]]
-    """{level: {"read": n, "write": n}}: tile chunks asked for at that level."""
+    """{level: {"read": n, "write": n}}. "sm": reads are the loads of one k-iteration by one CTA, or by a whole cluster
+    where CTAs form one, A and B counted together as one; "l2": reads are lookups of single chunks, without those served
+    by a neighbour SM's read. Writes, at either: stores of one CTA's output tile."""
     lookups: dict[str, int]
     """L2 lookups of tile chunks: accesses = hits + merged + misses; "coalesced": served with a neighbour SM's read;
     and bytes of C chunks: filled, written, clean_evicted, written_back, overwritten, resident."""

@@ -11,8 +11,8 @@ FAMILIES = ("multistage", "persistent", "split_k")
 class KernelConfig:
     """One kernel configuration. Sizes are elements; `stages` counts ring slots; `warps` all warps of a CTA.
 
-    A field left None is resolved by `sim.schedule` (registers from the accumulator and operands, warps from the
-    family, raster from the shape).
+    None in `n_ctas`, `registers_per_thread` or `smem_bytes` leaves it to `sim.schedule`: registers from accumulators
+    and operands, shared memory from ring and staged output.
     """
 
     family: str
@@ -28,9 +28,9 @@ class KernelConfig:
     cluster_n: int = 1
     """CTAs of a cluster along n; they share (multicast) the A tile."""
     raster: str = "m"
-    """Direction in which consecutive tiles walk inside a group: "m" or "n"."""
+    """Direction in which consecutive tiles walk inside a band: "m" or "n"."""
     group: int = 1
-    """Tiles along m that a group holds (Triton's GROUP_M; 1 = plain order)."""
+    """Tiles (clusters) along `raster` in one band (Triton's GROUP_M with raster "m"; 1 = plain order)."""
     split_k: int = 1
     pingpong: bool = False
     """Persistent only: two consumer warpgroups alternate tiles (else both work on one tile: cooperative)."""
