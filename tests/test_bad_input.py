@@ -55,7 +55,6 @@ REFUSED = {
     "nonsense": ("no such command", "'nonsense'"),
     "gpus nonsense": ("no such command", "'nonsense'"),
     "gpus show": ("missing argument", "'NAME'"),
-    "validate": ("missing option", "--measurements"),
     "gemm 4 4 4 --batch 0": ("--batch", "'0'", "1 to 65536"),
     "gemm 4 4 4 --batch -1": ("--batch", "'-1'", "1 to 65536"),
     "gemm 4 4 4 --dtype bf17": ("dtype", "'bf17'", "bf16"),
