@@ -161,6 +161,14 @@ class Result:
         """The kernel that multiplies, whatever is launched beside it; the longest of them."""
         return main_kernel(self.kernels)
 
+    def __repr__(self) -> str:
+        work = self.workload
+        sizes = "x".join(str(work[side]) for side in ("batch", "m", "n", "k"))
+        return (
+            f"<Result {sizes} {work['dtype']} on {self.gpu['name']}: {self.time_s * 1e6:.4g} us, "
+            f"limited by {self.limiter}, {len(self.kernels)} kernel(s)>"
+        )
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all of it to one file (npz with a JSON header), whole or not at all.
 

@@ -213,3 +213,10 @@ def test_options_tell_how_it_was_run() -> None:
     options = simulate(Gemm(64, 64, 64), gpu(), clock_mhz=1500, without=("clock",), launch="graph").options
     expected = {"clock_mhz": 1500, "without": ["clock"], "launch": "graph", "tile": "bound", "full": False}
     assert expected.items() <= options.items()
+
+
+def test_repr_is_short_and_names_work_gpu_time_and_limiter() -> None:
+    text = repr(run(Gemm(64, 64, 64)))
+    assert len(text) < 120
+    for part in ("1x64x64x64 bf16", "h200_sxm", " us", "launch and start"):
+        assert part in text
