@@ -488,6 +488,8 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
     """An iteration's MMA is done: its stage is free. Returns the agent's next event time."""
     ag.c_k += 1
     ag.c_slot = _wrap(ag.c_slot, w.stages)
+    if s.n_mma >= s.check_at:
+        _sample(w, s, t)
     if w.persistent or ag.p_k < ag.p_nk:
         _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
     if ag.c_k == ag.c_nk:
@@ -506,7 +508,6 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
 def _on_tile(m, w, s, ag, sm, nodes, spans, t):
     """The last iteration of an item is done at t: epilogue, in the way of the next item or beside it (ping-pong)."""
     end = _finish_tile(m, w, s, ag, sm, nodes, spans, t)
-    _sample(w, s, t)
     if not (w.pingpong and ag.c_j < ag.p_j):
         s.waits[EPILOGUE] += end - t
         ag.phase = END
@@ -541,19 +542,33 @@ def _on_end(w, s, ag, spans, t):
 
 @jit
 def _sample(w, s, t):
-    """At each period's end, compare time and DRAM bytes with the period before; when both agree, skip whole periods."""
-    if w.sample_items == 0 or s.n_done < s.check_at:
-        return
+    """At each period's end, compare it with the two before; where all three agree in time and DRAM bytes, skip whole
+    periods, at most twice as many as were simulated, and look again. The first period after a skip does not count.
+    Periods are counted in k-iterations: items end a wave at a time."""
     dram = s.hbm_read + s.hbm_write
-    d_fs, d_dram = t - s.check_fs, dram - s.check_dram
-    agree = abs(d_fs - s.last_fs) * 100 <= d_fs and abs(d_dram - s.last_dram) * 50 <= d_dram
-    periods = (w.n_items - s.next_item) // w.sample_items - 1
-    if agree and periods > 0:
-        s.next_item += periods * w.sample_items
-        s.skipped_items += periods * w.sample_items
-        s.skipped_fs += periods * ((d_fs + s.last_fs) >> 1)
-    s.check_at += w.sample_items
-    s.check_fs, s.check_dram, s.last_fs, s.last_dram = t, dram, d_fs, d_dram
+    slot = s.n_periods % 3
+    s.period_fs[slot], s.period_dram[slot] = t - s.check_fs, dram - s.check_dram
+    s.n_periods += 1
+    s.n_simulated += 1
+    s.check_at += w.sample_items * w.k_per_split * w.cluster_size
+    s.check_fs, s.check_dram = t, dram
+    left = (w.n_items - s.next_item) // w.sample_items - 1
+    fs = s.period_fs[0] + s.period_fs[1] + s.period_fs[2]
+    if s.n_periods < 4 or left <= 0 or _spread(s.period_fs) * 900 > fs:
+        return
+    if _spread(s.period_dram) * 100 > s.period_dram[0] + s.period_dram[1] + s.period_dram[2]:
+        return
+    skipped = min(left, 2 * s.n_simulated)
+    s.next_item += skipped * w.sample_items
+    s.skipped_items += skipped * w.sample_items
+    s.skipped_fs += skipped * fs // 3
+    s.n_periods = 0
+
+
+@jit
+def _spread(three):
+    """Largest less smallest of three."""
+    return max(three[0], three[1], three[2]) - min(three[0], three[1], three[2])
 
 
 @jit

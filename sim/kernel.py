@@ -78,6 +78,11 @@ def _agents(machine: rec.Machine, plan: Plan, traced_sms: int) -> Records:
     return agents
 
 
+def _first_check(work: rec.Work) -> int:
+    """k-iterations of CTAs until the first sampling period ends; never, if nothing is sampled."""
+    return work.sample_items * work.k_per_split * work.cluster_size or e.NEVER
+
+
 def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
     """Fresh state: large tables are zero-filled and so take memory only where they are touched."""
     bits = max(1, (plan.work.n_agents - 1).bit_length())
@@ -88,7 +93,7 @@ def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
         "fs_cycle": clock,
         "win_width": machine.window_fs,
         "win_end": machine.window_fs,
-        "check_at": plan.work.sample_items,
+        "check_at": _first_check(plan.work),
     }
     return State(
         machine=_one(rec.MACHINE, {name: value for name, value in machine._asdict().items() if name != "gpc_side"}),

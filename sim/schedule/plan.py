@@ -16,6 +16,9 @@ from workloads.gemm import Gemm
 
 EVERYTHING = 2**62
 WIDEST_LOAD_BYTES = 16
+WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_500_000, 40_000_000
+"""k-iterations of all CTAs up to which a kernel is simulated whole (0.3 s), and from which waves do as periods."""
+LEAST_PERIODS = 7
 WGMMA_M = 64
 WGMMA_MAX_N = 256
 WGMMA_K_BYTES = 32
@@ -210,16 +213,19 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     return values, flops
 
 
-def _sample_items(n_items: int, work: dict[str, int], cols: int, iterations: int, full: bool) -> int:
-    """Items of one sampling period, or 0 where the kernel is small enough to simulate whole. Static schedules skip
-    whole rounds; others whole bands of the raster, if a band is no longer than two waves."""
-    n_agents = work["n_agents"]
-    if full or iterations < 400_000 or n_items < 6 * n_agents:
+def _sample_items(n_items: int, n_agents: int, persistent: bool, band: int, k_iterations: int, full: bool) -> int:
+    """Items of one sampling period, or 0 where all is simulated.
+
+    A period is a band of the raster (rounded to whole rounds of a static schedule), since DRAM traffic repeats by
+    bands; kernels with too few bands are simulated whole, unless they are so large that waves must do.
+    """
+    iterations = n_items * k_iterations
+    if full or iterations < WHOLE_ITERATIONS:
         return 0
-    if work["persistent"]:
-        return n_agents
-    band = work["group"] * cols
-    return band * max(1, round(n_agents / band)) if band <= 2 * n_agents else n_agents
+    period = -(-band // n_agents) * n_agents if persistent else band * -(-n_agents // band)
+    if n_items >= LEAST_PERIODS * period and (iterations < HUGE_ITERATIONS or period * k_iterations < WHOLE_ITERATIONS):
+        return period
+    return n_agents if iterations >= HUGE_ITERATIONS and n_items >= LEAST_PERIODS * n_agents else 0
 
 
 def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
@@ -242,7 +248,6 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     out_bytes = gemm.accumulator_bytes if splits > 1 else gemm.c_element_bytes
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
-    iterations = n_items * k_per_split
     work = Work(
         n_agents=agents,
         cluster_size=size,
@@ -274,9 +279,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         hbm_x256=round(256 * row_cost(gemm, config, gpu)),
-        sample_items=_sample_items(
-            n_items, {"n_agents": agents, "persistent": is_persistent(config), "group": group}, cols, iterations, full
-        ),
+        sample_items=_sample_items(n_items, agents, is_persistent(config), group * cols, k_per_split, full),
         **_operands(gemm, config, gpu, without),
         **mma,
         **family_cycles(config, gpu, gemm, without),
