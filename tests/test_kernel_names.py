@@ -342,3 +342,57 @@ def test_grid_must_hold_whole_clusters_and_types_must_match():
         parse_kernel_name(name, Gemm(64, 64, 64), "1x33x1")
     with pytest.raises(ConfigError, match="for bf16, but dtype = 'fp16'"):
         parse_kernel_name(name, Gemm(64, 64, 64, dtype="fp16"))
+
+
+SIZED = [
+    "nvjet_sm90_tst_{0}x{0}_64x4_1x2_h_bz_coopA_TNT",
+    "nvjet_sm90_tst_256x128_{0}x4_1x2_h_bz_coopA_TNT",
+    "nvjet_sm90_tst_256x128_64x{0}_1x2_h_bz_coopA_TNT",
+    "nvjet_sm90_tst_256x128_64x4_{0}x{0}_h_bz_coopA_TNT",
+    "cutlass_80_tensorop_s16816gemm_bf16_{0}x{0}_32x3_tn_align8",
+    "cutlass_80_tensorop_s16816gemm_bf16_64x64_{0}x{0}_tn_align8",
+    "cutlass_80_tensorop_s16816gemm_bf16_64x64_32x3_tn_align{0}",
+    "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_bf16_bf16_{0}x{0}x{0}_2x1x1_0_tnn_align8_warpspecialized",
+    "cutlass3x_sm90_tensorop_s64x128x16gemm_bf16_bf16_f32_bf16_bf16_64x64x64_{0}x{0}x1_0_tnn_align8_warpspecialized",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize{0}x{0}x{0}_warpgroupsize1x1x1_execute",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_cgasize{0}x{0}x1_warpgroupsize1x1x1_execute",
+    "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_stage{0}_warpsize2x2x1_execute",
+    "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize64x64x64_stage4_warpsize{0}x{0}x{0}_execute",
+    "ampere_bf16_s16816gemm_bf16_{0}x{0}_ldg8_stages_32x5_tn",
+    "ampere_bf16_s16816gemm_bf16_64x64_sliced1x{0}_ldg8_stages_32x5_tn",
+    "ampere_bf16_s16816gemm_bf16_64x64_ldg8_stages_{0}x{0}_tn",
+]
+
+
+@pytest.mark.parametrize("number", ["0", "00", "064", "9" * 5000, "\u0664"], ids=ascii)
+@pytest.mark.parametrize("name", SIZED)
+def test_sizes_that_no_kernel_has_are_no_known_name(name, number):
+    parse_kernel_name(name.format(2), Gemm(640, 640, 640), "2x20x1")
+    with pytest.raises(ConfigError, match="not known"):
+        parse_kernel_name(name.format(number), Gemm(640, 640, 640), "2x20x1")
+
+
+def test_a_grid_of_5000_digits_is_refused():
+    with pytest.raises(ConfigError, match="grid = "):
+        parse_kernel_name("volta_sgemm_128x64_tn", Gemm(64, 64, 64, dtype="fp32"), f"1x1x{'9' * 5000}")
+
+
+@pytest.mark.parametrize(
+    ("name", "right", "wrong"),
+    [
+        ("nvjet_sm90_qqtst_256x128_128x4_1x2_h_bz_coopA_TNT", "fp8_e5m2", "bf16"),
+        ("volta_fp16_s884gemm_fp16_128x128_ldg8_f2f_tn", "fp16", "bf16"),
+        ("turing_h1688gemm_256x64_ldg8_stages_32x3_tn", "fp16", "bf16"),
+        ("volta_sgemm_128x64_tn", "fp32", "bf16"),
+        ("maxwell_fp16_sgemm_fp16_128x64_tn", "fp16", "fp32"),
+        ("cutlass_75_tensorop_s1688gemm_f16_256x128_tn_align1", "fp16", "bf16"),
+        ("cutlass_80_tensorop_i16832gemm_s8_128x64_64x3_tn_align16", "int8", "bf16"),
+        ("cutlass_80_simt_sgemm_64x64_8x5_tn_align1", "tf32", "fp16"),
+        ("sm80_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x64x16_stage4_warpsize2x2x1_execute", "tf32", "fp32"),
+        ("sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x64x8_stage4_warpsize2x2x1_ffma", "fp32", "fp16"),
+    ],
+)
+def test_operand_types_in_a_name_must_be_the_workloads(name, right, wrong):
+    parse_kernel_name(name, Gemm(640, 640, 640, dtype=right))
+    with pytest.raises(ConfigError, match=f"but dtype = '{wrong}'"):
+        parse_kernel_name(name, Gemm(640, 640, 640, dtype=wrong))

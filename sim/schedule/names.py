@@ -29,6 +29,7 @@ from dataclasses import dataclass
 
 from hwmodels.errors import ConfigError
 from sim.schedule.config import KernelConfig
+from sim.schedule.operands import operand_types
 from workloads.gemm import MAX_DIMENSION, Gemm
 
 PLAIN = MAX_DIMENSION
@@ -37,7 +38,6 @@ PLAIN = MAX_DIMENSION
 CLUSTER_SLOTS = {1: 132, 2: 66, 4: 30, 8: 15}
 """Clusters of so many CTAs that an H200 runs at once (GPCs of unequal size leave SMs over)."""
 
-NVJET_TYPES = {"tst": "bf16", "hsh": "fp16", "qqtst": "fp8"}
 NVJET_MIN_SPLIT_BYTES = 2600
 """Bytes along k that every slice of a split-K nvjet kernel has at least (heuristic, where no grid is known)."""
 
@@ -98,6 +98,7 @@ def parse_kernel_name(
     for pattern, build in PARSERS:
         match = pattern.search(name)
         if match:
+            _check_type(match[0], launch)
             return build(match.groupdict(), launch)
     for word, family in NOT_MODELLED.items():
         if word in name:
@@ -131,10 +132,18 @@ def band(slots: int, along: int, across: int) -> int:
     return max(1, round(math.sqrt(slots * along / across)))
 
 
+def _check_type(name: str, launch: Launch) -> None:
+    known = operand_types(name)
+    if known and launch.gemm and not launch.gemm.dtype.startswith(known):
+        raise ConfigError(
+            f"kernel name {launch.name[:60]!r}: for {' or '.join(known)}, but dtype = {launch.gemm.dtype!r}"
+            " (workload gemm)"
+        )
+
+
 # nvjet: cuBLAS on Hopper.
 def _nvjet(found: dict[str, str], launch: Launch) -> KernelConfig:
     t0, t1, c0, c1 = (int(found[key]) for key in ("t0", "t1", "c0", "c1"))
-    _check_type(found["types"], launch)
     size = c0 * c1
     ctas = math.prod(launch.grid) if launch.grid else None
     if ctas is not None and ctas % size:
@@ -163,14 +172,6 @@ def _nvjet(found: dict[str, str], launch: Launch) -> KernelConfig:
         n_ctas=ctas,
         name=launch.name,
     )
-
-
-def _check_type(types: str, launch: Launch) -> None:
-    known = NVJET_TYPES.get(types)
-    if known and launch.gemm and not launch.gemm.dtype.startswith(known):
-        raise ConfigError(
-            f"kernel name {launch.name[:60]!r}: for {known}, but dtype = {launch.gemm.dtype!r} (workload gemm)"
-        )
 
 
 def _nvjet_split(launch: Launch, cluster_tile: tuple[int, int], size: int, block_k: int) -> int:
@@ -339,35 +340,40 @@ def _cutlass3(found: dict[str, str], launch: Launch) -> KernelConfig:
     )
 
 
-_SIZE = r"(?P<t0>\d+)x(?P<t1>\d+)"
-_CLUSTER = r"(?P<c0>\d+)x(?P<c1>\d+)"
+_COUNT = "[1-9][0-9]{0,4}"
+"""A side of a tile or cluster, or a number of stages: never 0, and short."""
+_SIZE = rf"(?P<t0>{_COUNT})x(?P<t1>{_COUNT})"
+_CLUSTER = rf"(?P<c0>{_COUNT})x(?P<c1>{_COUNT})"
+_RING = rf"(?P<bk>{_COUNT})x(?P<stages>{_COUNT})"
+_TYPES = "(?:_[a-z][a-z0-9]*)*"
 _NVJET = (
-    rf"nvjet_sm90_(?P<types>[a-z]+)_{_SIZE}_(?P<bk>\d+)x(?P<stages>\d+)_{_CLUSTER}_(?P<raster>[hv])_bz"
+    rf"nvjet_sm90_(?P<types>[a-z]+)_{_SIZE}_{_RING}_{_CLUSTER}_(?P<raster>[hv])_bz"
     r"(?P<flags>(?:_[A-Za-z]+)*)_(?P<letters>[NT]{3})\b"
 )
 _CUTLASS2 = (
-    rf"cutlass_(?P<sm>\d\d)_(?:wmma_)?(?P<unit>tensorop|simt)_\w*?gemm(?:_[a-z]\w*?)?_{_SIZE}"
-    r"(?:_(?P<bk>\d+)x(?P<stages>\d+))?_[nt]{2}_align(?P<align>\d+)"
+    rf"cutlass_(?P<sm>\d\d)_(?:wmma_)?(?P<unit>tensorop|simt)_\w*?gemm{_TYPES}_{_SIZE}"
+    rf"(?:_{_RING})?_[nt]{{2}}_align(?P<align>[1-9]\d{{0,2}})(?!\d)"
 )
 _CUTLASS3 = (
-    rf"cutlass3x_sm90_tensorop_\w*?gemm_\w*?_{_SIZE}x(?P<bk>\d+)_{_CLUSTER}x\d+_(?P<stages>\d+)_(?P<letters>[nt]{{3}})"
-    r"_align\d+_warpspecialized(?P<kind>_pingpong|_cooperative)?"
+    rf"cutlass3x_sm90_tensorop_\w*?gemm{_TYPES}_{_SIZE}x(?P<bk>{_COUNT})_{_CLUSTER}x{_COUNT}"
+    r"_(?P<stages>\d{1,3})_(?P<letters>[nt]{3})_align\d+_warpspecialized(?P<kind>_pingpong|_cooperative)?"
 )
 _XMMA = (
-    rf"sm(?P<sm>\d\d)_xmma_gemm_\w+?_[nt]{{2}}_[nt]_tilesize{_SIZE}x(?P<bk>\d+)(?:_stage(?P<stages>\d+))?"
-    r"(?:_cgasize(?P<cluster>\d+x\d+)x\d+)?(?:_warpsize(?P<warps>\d+x\d+x\d+))?"
-    r"(?:_warpgroupsize(?P<groups>\d+x\d+x\d+))?(?P<rest>\w*)"
+    rf"sm(?P<sm>\d\d)_xmma_gemm_\w+?_[nt]{{2}}_[nt]_tilesize{_SIZE}x(?P<bk>{_COUNT})(?!\d)"
+    rf"(?:_stage(?P<stages>{_COUNT}))?(?:_cgasize(?P<cluster>{_COUNT}x{_COUNT})x{_COUNT})?"
+    rf"(?:_warpsize(?P<warps>{_COUNT}x{_COUNT}x{_COUNT}))?(?:_warpgroupsize(?P<groups>{_COUNT}x{_COUNT}x{_COUNT}))?"
+    r"(?P<rest>(?!\d|\w*_(?:stage|cgasize|warpsize|warpgroupsize))\w*)"
 )
 _CUBLAS = (
-    rf"(?P<arch>maxwell|volta|turing|ampere)_(?:\w+?_)?[a-z](?P<shape>\d*)gemm_(?:[a-z]\w*?_)?{_SIZE}"
-    r"(?:_sliced\d+x(?P<slices>\d+))?(?:_ldg\d+)?(?:_[a-z]2[a-z])?(?:_stages_(?P<bk>\d+)x(?P<stages>\d+))?_[nt]{2}\b"
+    rf"(?P<arch>maxwell|volta|turing|ampere)_(?:\w+?_)?[a-z](?P<shape>\d*)gemm{_TYPES}_{_SIZE}"
+    rf"(?:_sliced\d+x(?P<slices>{_COUNT}))?(?:_ldg\d+)?(?:_[a-z]2[a-z])?(?:_stages_{_RING})?_[nt]{{2}}\b"
 )
 PARSERS: tuple[tuple[re.Pattern[str], Callable[[dict[str, str], Launch], KernelConfig]], ...] = (
-    (re.compile(_NVJET), _nvjet),
-    (re.compile(_CUTLASS2), _cutlass2),
-    (re.compile(_CUTLASS3), _cutlass3),
-    (re.compile(_XMMA), _xmma),
-    (re.compile(_CUBLAS), _cublas),
+    (re.compile(_NVJET, re.ASCII), _nvjet),
+    (re.compile(_CUTLASS2, re.ASCII), _cutlass2),
+    (re.compile(_CUTLASS3, re.ASCII), _cutlass3),
+    (re.compile(_XMMA, re.ASCII), _xmma),
+    (re.compile(_CUBLAS, re.ASCII), _cublas),
 )
 """Tried in turn; `search`, since a name may stand inside a template (void cutlass::Kernel2<...>)."""
 
@@ -377,6 +383,6 @@ def _dimensions(what: str, text: str | None) -> tuple[int, ...] | None:
     if not text:
         return None
     parts = re.findall(r"\d+", text)
-    if len(parts) != 3 or not all(0 < int(part) < 2**31 for part in parts):
-        raise ConfigError(f"{what} = {text!r}: must be three integers from 1, such as 2x66x1")
+    if len(parts) != 3 or not all(len(part) < 11 and 0 < int(part) < 2**31 for part in parts):
+        raise ConfigError(f"{what} = {text[:60]!r}: must be three integers from 1, such as 2x66x1")
     return tuple(int(part) for part in parts)
