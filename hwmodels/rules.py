@@ -45,6 +45,8 @@ def _present_or_absent(gpu: Gpu, keys: tuple[str, ...]) -> bool:
 MOST_GPCS = 64
 """As `sim.records.MAX_GPCS`; a test compares."""
 
+WARP_THREADS = 32
+
 RULES: tuple[Rule, ...] = (
     Rule(
         _TENSOR_RATES,
@@ -80,6 +82,16 @@ RULES: tuple[Rule, ...] = (
         ("smem.max_kib_per_cta", "smem.reserved_bytes_per_cta", "smem.kib_per_sm"),
         "a CTA with its largest shared memory and the reserved bytes does not fit an SM",
         lambda gpu: gpu.smem.max_kib_per_cta * 1024 + gpu.smem.reserved_bytes_per_cta <= gpu.smem.kib_per_sm * 1024,
+    ),
+    Rule(
+        ("sm.warp_size",),
+        f"a warp has {WARP_THREADS} threads on every GPU modelled",
+        lambda gpu: gpu.sm.warp_size == WARP_THREADS,
+    ),
+    Rule(
+        ("launch.sync_us", "launch.stream_us"),
+        "a launch and the wait for its end take less time than a launch alone",
+        lambda gpu: gpu.launch.sync_us >= gpu.launch.stream_us,
     ),
     Rule(
         ("sm.max_threads_per_cta", "sm.max_warps", "sm.warp_size"),

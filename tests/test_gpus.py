@@ -302,6 +302,8 @@ BREAKERS = {
     "activity.sustained_tensor_mhz": ["activity.sustained_tensor_mhz=1850"],
     "sm.count": ["sm.count=4096"],
     "smem.max_kib_per_cta": ["smem.kib_per_sm=227"],
+    "sm.warp_size": ["sm.warp_size=64"],
+    "launch.sync_us": ["launch.sync_us=1"],
     "sm.max_threads_per_cta": ["sm.max_warps=16", "sm.max_ctas=16"],
     "sm.max_ctas": ["sm.max_ctas=65"],
     "sm.schedulers": ["sm.schedulers=32", "sm.max_warps=31", "sm.max_ctas=16", "sm.max_threads_per_cta=512"],

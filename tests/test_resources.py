@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import math
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -202,7 +203,12 @@ def test_more_of_everything_never_lowers_occupancy(gpu):
         (nvjet("64x64_64x4_4x8_h_bz_TNT"), SQUARE, H200, "cluster = 8x4: at most 16 CTAs"),
         (nvjet("64x8_64x4_16x1_h_bz_TNT"), SQUARE, H200, "block_m = 8: must be a multiple of 16"),
         (tile(mma="mma_sync", cluster_m=2), SQUARE, A100, "cluster = 2x1: must be 1x1 on a100_sxm_80gb"),
-        (tile(split_k=65), SQUARE, H200, "split_k = 65: must be 1 to 64, the k-iterations of k = 4096"),
+        (
+            replace(tile(split_k=65), family="split_k"),
+            SQUARE,
+            H200,
+            "split_k = 65: must be 1 to 64, the k-iterations of k = 4096",
+        ),
         (tile(raster="h"), SQUARE, H200, "raster = 'h': must be one of m, n"),
         (replace(tile(), family="persistent"), SQUARE, H200, "loads = 'cp_async': must be tma"),
         (replace(tile(), family="stream_k"), SQUARE, H200, "family = 'stream_k'"),
@@ -213,6 +219,59 @@ def test_refusals_say_what_and_by_how_much(config, gemm, gpu, message):
         occupancy(config, gemm, gpu)
     assert message in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"registers_per_thread": 0},
+        {"registers_per_thread": -1},
+        {"registers_per_thread": "x"},
+        {"registers_per_thread": 1.5},
+        {"registers_per_thread": True},
+        {"smem_bytes": -1},
+        {"smem_bytes": math.nan},
+        {"n_ctas": 0},
+        {"n_ctas": -5},
+        {"n_ctas": "x"},
+        {"spill_bytes_per_thread": -1},
+        {"spill_bytes_per_thread": None},
+        {"load_bytes": 3},
+        {"load_bytes": 32},
+        {"load_bytes": None},
+        {"pingpong": "no"},
+        {"pingpong": 1},
+        {"name": 5},
+        {"name": None},
+        {"raster": ["m"]},
+        {"stages": 10**5000},
+        {"family": None},
+        {"family": "split_k", "split_k": 1},
+        {"family": "multistage", "split_k": 2},
+        {"family": "persistent", "split_k": 2, "loads": "tma", "warps": 12},
+    ],
+    ids=lambda wrong: "-".join(
+        f"{key}={str(value)[:9] if key != 'stages' else 'huge'}" for key, value in wrong.items()
+    ),
+)
+def test_a_field_that_cannot_be_is_refused_by_name(wrong):
+    with pytest.raises(ConfigError, match=f"({'|'.join(wrong)}) = .*must be") as refused:
+        occupancy(replace(tile(), **wrong), SQUARE, H200)
+    assert str(refused.value).isprintable()
+
+
+def test_what_is_short_is_what_is_blamed():
+    with pytest.raises(
+        ConfigError, match=r"shared memory of one CTA .*steps of 1048576 B: an SM of h200_sxm has 233472"
+    ):
+        occupancy(tile(), SQUARE, load_gpu("h200_sxm", ["smem.allocation_bytes=1048576"]))
+    with pytest.raises(ConfigError, match="registers of one CTA = 255 x 512 threads"):
+        occupancy(tile(warps=16, registers_per_thread=255), SQUARE, H200)
+
+
+def test_a_missing_type_is_answered_with_those_there_are():
+    with pytest.raises(ConfigError, match="tensor cores of a100_sxm_80gb have: fp64, tf32, fp16, bf16, int8"):
+        occupancy(tile(mma="mma_sync"), replace(SQUARE, dtype="fp8_e4m3"), A100)
 
 
 # Menus.

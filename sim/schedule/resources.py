@@ -12,12 +12,12 @@ from typing import Any
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
-from sim.schedule.config import FAMILIES, KernelConfig
+from sim.schedule.config import KernelConfig
+from sim.schedule.fields import MAX_CLUSTER, check_fields, refused
+from workloads.dtypes import BYTES
 from workloads.gemm import Gemm
 
 WARPGROUP_THREADS = 128
-MAX_CLUSTER = 16
-"""CTAs of a cluster, non-portable size included (CUDA C++ Programming Guide, thread block clusters)."""
 
 SWIZZLE_BYTES = 128
 """Width of a TMA box row in shared memory."""
@@ -182,10 +182,7 @@ def occupancy(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> Occupancy:
     limits = _limits(config, gpu, smem, registers)
     limit = min(limits, key=limits.__getitem__)
     if limits[limit] < 1:
-        raise _over(
-            f"registers of one CTA = {registers} x {32 * config.warps} threads",
-            f"an SM of {gpu.name} has {gpu.registers.per_sm}",
-        )
+        raise _no_room(limit, config, gpu, smem, registers)
     spilled = spill_bytes_per_thread(config, gemm, gpu)
     ctas = limits[limit]
     return Occupancy(ctas, ctas * config.warps, limit, registers, spilled, smem)
@@ -202,6 +199,23 @@ def _limits(config: KernelConfig, gpu: Gpu, smem: int, registers: int) -> dict[s
         "threads": gpu.sm.max_warps // config.warps,
         "ctas": gpu.sm.max_ctas,
     }
+
+
+def _no_room(limit: str, config: KernelConfig, gpu: Gpu, smem: int, registers: int) -> ConfigError:
+    """Why an SM holds not even one CTA, by the resource that is short."""
+    if limit == "shared memory":
+        unit, reserved = gpu.smem.allocation_bytes, gpu.smem.reserved_bytes_per_cta
+        return _over(
+            f"shared memory of one CTA = {smem} B and {reserved} B reserved, allotted in steps of {unit} B",
+            f"an SM of {gpu.name} has {int(gpu.smem.kib_per_sm * 1024)} B",
+        )
+    if limit == "threads":
+        return _over(f"warps = {config.warps}", f"an SM of {gpu.name} holds {gpu.sm.max_warps}")
+    unit = gpu.registers.allocation_per_warp
+    return _over(
+        f"registers of one CTA = {registers} x {32 * config.warps} threads, allotted in steps of {unit} a warp",
+        f"an SM of {gpu.name} has {gpu.registers.per_sm}",
+    )
 
 
 def _check_fits(config: KernelConfig, gemm: Gemm, gpu: Gpu, smem: int, registers: int) -> None:
@@ -235,64 +249,40 @@ def _consumer_registers(config: KernelConfig, gpu: Gpu, registers: int) -> int:
 # What makes sense at all.
 def check_config(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     """Raise `ConfigError` for a configuration that contradicts itself, the workload or the GPU's features."""
-    _check_fields(config)
+    check_fields(config)
     _check_units(config, gemm, gpu)
     _check_loads(config, gemm, gpu)
     _check_shape(config, gemm)
     _check_cluster(config, gpu)
     iterations = -(-gemm.k // config.block_k)
     if config.split_k > iterations:
-        raise _refuse(
+        raise refused(
             f"split_k = {config.split_k}",
             f"1 to {iterations}, the k-iterations of k = {gemm.k}, block_k = {config.block_k}",
         )
     if 32 * config.warps > gpu.sm.max_threads_per_cta:
-        raise _refuse(f"warps = {config.warps}", f"1 to {gpu.sm.max_threads_per_cta // 32} on {gpu.name}")
-
-
-_CHOICES = {
-    "family": FAMILIES,
-    "raster": ("m", "n"),
-    "mma_m_along": ("m", "n"),
-    "loads": ("cp_async", "tma", "ldg"),
-    "mma": ("wgmma", "mma_sync", "fma"),
-}
-_COUNTS = {
-    "block_m": 4096,
-    "block_n": 4096,
-    "block_k": 4096,
-    "stages": 32,
-    "load_bytes": 16,
-    "warps": 32,
-    "cluster_m": MAX_CLUSTER,
-    "cluster_n": MAX_CLUSTER,
-    "group": 131072,
-    "split_k": 131072,
-}
-
-
-def _check_fields(config: KernelConfig) -> None:
-    for name, choices in _CHOICES.items():
-        if getattr(config, name) not in choices:
-            raise _refuse(f"{name} = {getattr(config, name)!r}", f"one of {', '.join(choices)}")
-    for name, most in _COUNTS.items():
-        value = getattr(config, name)
-        if type(value) is not int or not 1 <= value <= most:
-            raise _refuse(f"{name} = {value!r}", f"an integer from 1 to {most}")
-    if config.family == "persistent" and config.loads != "tma":
-        raise _refuse(f"loads = {config.loads!r}", "tma for the persistent family")
+        raise refused(f"warps = {config.warps}", f"1 to {gpu.sm.max_threads_per_cta // 32} on {gpu.name}")
 
 
 def _check_units(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     """The instruction exists on the GPU for the workload's data type."""
     if config.mma == "wgmma" and not gpu.tensor.wgmma:
-        raise _refuse("mma = 'wgmma'", f"mma_sync or fma on {gpu.name}, compute capability {gpu.compute_capability}")
+        raise refused("mma = 'wgmma'", f"mma_sync or fma on {gpu.name}, compute capability {gpu.compute_capability}")
     if config.mma == "wgmma" and gemm.dtype == "fp64":
-        raise _refuse("mma = 'wgmma'", "mma_sync or fma for fp64")
+        raise refused("mma = 'wgmma'", "mma_sync or fma for fp64")
     rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
     if rate <= 0:
         unit = "CUDA cores" if config.mma == "fma" else "tensor cores"
-        raise _refuse(f"dtype = {gemm.dtype!r} with mma = {config.mma!r}", f"a type that the {unit} of {gpu.name} have")
+        have = ", ".join(types_of(config.mma, gpu)) or "none"
+        raise refused(
+            f"dtype = {gemm.dtype!r} with mma = {config.mma!r}",
+            f"a type that the {unit} of {gpu.name} have: {have}",
+        )
+
+
+def types_of(mma: str, gpu: Gpu) -> tuple[str, ...]:
+    """Data types that an instruction kind takes on `gpu`."""
+    return tuple(dtype for dtype in BYTES if flops_per_clk_per_sm(mma, dtype, gpu) > 0)
 
 
 def flops_per_clk_per_sm(mma: str, dtype: str, gpu: Gpu) -> float:
@@ -305,12 +295,12 @@ def _check_loads(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     if config.loads == "ldg":
         return
     if not (gpu.tensor.tma if config.loads == "tma" else gpu.tensor.cp_async):
-        raise _refuse(f"loads = {config.loads!r}", f"a way that {gpu.name} has, ldg always works")
+        raise refused(f"loads = {config.loads!r}", f"a way that {gpu.name} has, ldg always works")
     needed = TMA_ALIGNMENT_BYTES if config.loads == "tma" else CP_ASYNC_MIN_BYTES
     for operand in "ab":
         if gemm.alignment_bytes(operand) < needed:
             size = gemm.leading(operand) * gemm.element_bytes(operand)
-            raise _refuse(
+            raise refused(
                 f"leading dimension of {operand.upper()} = {size} B",
                 f"a multiple of {needed} B with loads = {config.loads!r}",
             )
@@ -325,7 +315,7 @@ def _check_shape(config: KernelConfig, gemm: Gemm) -> None:
         and gemm.a_element_bytes != 2
         and not (gemm.k_is_contiguous("a") and gemm.k_is_contiguous("b"))
     ):
-        raise _refuse(
+        raise refused(
             f"layout = {gemm.layout!r}", f"tn for wgmma with {gemm.dtype}: only 16-bit operands are transposed"
         )
     side_m, side_n = wgmma_tile(config) if config.mma == "wgmma" else (config.block_m, config.block_n)
@@ -333,9 +323,9 @@ def _check_shape(config: KernelConfig, gemm: Gemm) -> None:
     k_bytes = config.block_k * gemm.a_element_bytes
     for what, value, unit in (("M side", side_m, unit_m), ("N side", side_n, 8), ("k bytes", k_bytes, unit_k)):
         if value % unit:
-            raise _refuse(f"{what} of a {config.mma} tile = {value}", f"a multiple of {unit}")
+            raise refused(f"{what} of a {config.mma} tile = {value}", f"a multiple of {unit}")
     if config.mma == "wgmma" and (config.warps % 4 or config.warps < (8 if is_warp_specialised(config) else 4)):
-        raise _refuse(f"warps = {config.warps}", "whole warpgroups of 4 for wgmma, one of them the producer with TMA")
+        raise refused(f"warps = {config.warps}", "whole warpgroups of 4 for wgmma, one of them the producer with TMA")
 
 
 def _check_cluster(config: KernelConfig, gpu: Gpu) -> None:
@@ -343,7 +333,7 @@ def _check_cluster(config: KernelConfig, gpu: Gpu) -> None:
     if size == 1:
         return
     if not gpu.tensor.tma:
-        raise _refuse(f"cluster = {config.cluster_m}x{config.cluster_n}", f"1x1 on {gpu.name}")
+        raise refused(f"cluster = {config.cluster_m}x{config.cluster_n}", f"1x1 on {gpu.name}")
     most = min(MAX_CLUSTER, gpu.sm.sms_per_tpc * gpu.sm.tpcs_per_gpc)
     if size > most:
         raise _over(f"cluster = {config.cluster_m}x{config.cluster_n}", f"at most {most} CTAs")
@@ -352,15 +342,11 @@ def _check_cluster(config: KernelConfig, gpu: Gpu) -> None:
         ("block_n", config.block_n, config.cluster_m),
     ):
         if block % cluster:
-            raise _refuse(f"{name} = {block}", f"a multiple of {cluster}, the CTAs of a cluster that load it together")
+            raise refused(f"{name} = {block}", f"a multiple of {cluster}, the CTAs of a cluster that load it together")
 
 
 def _round_up(value: int, unit: int) -> int:
     return -(-value // unit) * unit
-
-
-def _refuse(what: str, allowed: str) -> ConfigError:
-    return ConfigError(f"{what}: must be {allowed} (kernel configuration)")
 
 
 def _over(what: str, bound: str) -> ConfigError:
