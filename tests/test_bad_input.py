@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,10 +21,10 @@ from hypothesis import strategies as st
 import sim
 from hwmodels.folders import GPUS
 from hwmodels.measured import measured_path
-from tests.command_line import FakeSimulate, answer_every_row, one_error, replace_simulate, tilewalk
+from tests.command_line import ROOT, FakeSimulate, answer_every_row, one_error, process, replace_simulate, tilewalk
 from tests.sample_result import sample_result
 from viz.commands.app import app
-from viz.commands.failures import LONGEST
+from viz.commands.failures import LONGEST, Commands
 
 COMMANDS = typer.main.get_command(app)
 GEMM_CSV = measured_path("h200_sxm", "gemm")
@@ -364,3 +367,63 @@ def test_damaged_tables(folder: Path, content: bytes) -> None:
 def test_random_command_lines_left_no_temporary_file(folder: Path) -> None:
     """Runs after them, in the order of this file."""
     assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+# Streams and signals.
+@pytest.mark.parametrize("option", ["--trace"])
+def test_a_file_that_stdout_goes_to_is_not_replaced(option: str, tmp_path: Path) -> None:
+    out = tmp_path / "out.svg"
+    for target in (str(out), "/dev/stdout"):
+        with out.open("w") as stdout:
+            running = process("gemm", "64", "64", "64", option, target, stdout=stdout)
+            said = running.communicate(timeout=60)[1]
+        assert running.returncode == 2
+        assert "must be another file than standard output" in said
+        assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("command", ["gemm 64 64 64 --json", "--help"])
+def test_a_closed_stdout_is_an_error(command: str) -> None:
+    running = process(*command.split(), preexec_fn=lambda: os.close(1), stdout=None)
+    said = running.communicate(timeout=60)[1]
+    assert (running.returncode, said) == (2, "tilewalk: error: standard output: closed, must be open\n")
+
+
+SAVING_SLOWLY = """
+import sys, time, sim.saved
+def gemm(options):
+    with sim.saved._replacing({path!r}) as file:
+        print("writing", flush=True)
+        time.sleep(60)
+import viz.commands.gemm
+viz.commands.gemm.gemm = gemm
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_no_half_file(number: signal.Signals, tmp_path: Path) -> None:
+    running = process("gemm", "64", "64", "64", before=SAVING_SLOWLY.format(path=str(tmp_path / "a")))
+    assert running.stdout is not None
+    assert running.stdout.readline() == "writing\n"
+    assert len(list(tmp_path.iterdir())) == 1
+    running.send_signal(number)
+    assert running.communicate(timeout=20)[1] == ""
+    assert running.returncode == 128 + number
+    assert not list(tmp_path.iterdir())
+
+
+def test_nohup_still_works(tmp_path: Path) -> None:
+    ignored = "import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN)\n"
+    told = "import os; os.kill(os.getpid(), signal.SIGHUP); print(signal.getsignal(signal.SIGHUP).name)"
+    code = f"{ignored}from viz import cli; cli._end_in_order()\n{told}"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "SIG_IGN\n")
+
+
+def test_an_interrupt_while_the_command_line_is_read_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> list[str]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Commands, "parse_args", interrupted)
+    done = tilewalk("gemm", "64", "64", "64")
+    assert (done.exit_code, done.stderr) == (130, "tilewalk: interrupted\n")

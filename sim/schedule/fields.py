@@ -36,7 +36,7 @@ MOST_SPILL_BYTES = 2**20
 
 
 def check_fields(config: KernelConfig) -> None:
-    """Raise `ConfigError` for the first field of a wrong type or out of range, and for a family and split that differ."""
+    """Raise `ConfigError` for the first field of a wrong type or out of range, and a split not the family's."""
     for name, choices in _CHOICES.items():
         value = getattr(config, name)
         if not isinstance(value, str) or value not in choices:

@@ -17,6 +17,9 @@ from hwmodels.errors import ConfigError
 LONGEST = 1000
 """Characters of an error line; of longer ones the middle is left out."""
 
+INTERRUPTED = 130
+"""Exit code after an interrupt; typer returns it where one comes while it reads the command line."""
+
 BadUsage = cast("type[Exception]", typer.BadParameter.__mro__[2])
 """What typer raises for a command line it cannot read; only a subclass of it is public in every release."""
 
@@ -28,9 +31,13 @@ class Commands(TyperGroup):
 
     def main(self, *args: Any, **extra: Any) -> NoReturn:
         """As typer's, with one line for each error and nothing left in the buffer of stdout."""
+        if sys.stdout is None:
+            leave(2, "error: standard output: closed, must be open")
         with one_line_errors():
             code = super().main(*args, **{**extra, "standalone_mode": False})
             flush()
+        if code == INTERRUPTED:
+            leave(INTERRUPTED, "interrupted")
         sys.exit(code if isinstance(code, int) else 0)
 
     def invoke(self, ctx: Any) -> Any:
@@ -63,7 +70,7 @@ def one_line_errors() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        leave(130, "interrupted")
+        leave(INTERRUPTED, "interrupted")
     except BrokenPipeError:
         _close_stdout()
         sys.exit(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -33,6 +34,8 @@ def writable(option: str, text: str) -> Path:
             raise refused(option, text, "the name of a file, not of a folder")
         if path.exists() and not path.is_file():
             raise refused(option, text, "the name of a file, not of a device or pipe")
+        if path.exists() and _is_standard_stream(path):
+            raise refused(option, text, "another file than standard output and standard error go to")
         if path.exists() and not os.access(path, os.W_OK):
             raise refused(option, text, "a file that may be overwritten; this one is read-only")
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
@@ -43,3 +46,12 @@ def writable(option: str, text: str) -> Path:
         if isinstance(error, ConfigError):
             raise
         raise refused(option, text, f"a file name ({error})") from None
+
+
+def _is_standard_stream(path: Path) -> bool:
+    """Whether stdout or stderr goes into this file, which replacing it would cut off."""
+    for descriptor in (1, 2):
+        with contextlib.suppress(OSError):  # a closed one goes nowhere
+            if os.path.samestat(os.fstat(descriptor), path.stat()):
+                return True
+    return False
