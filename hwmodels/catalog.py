@@ -46,7 +46,7 @@ def load_gpu(name_or_path: str | os.PathLike[str], overrides: Iterable[str] = ()
     """
     document = find_document(name_or_path)
     entries = _carried(document) | document.entries
-    for override in overrides:
+    for override in _texts(overrides):
         key, entry = _override(override, entries)
         entries[key] = entry
     return _built(Path(name_or_path).name.removesuffix(".toml"), document, entries)
@@ -83,6 +83,17 @@ def _constants(gpu_name: str) -> dict[str, Entry]:
         )
         for key, entry in found.items()
     }
+
+
+def _texts(overrides: Iterable[str]) -> list[str]:
+    """The overrides. Raises ConfigError for one text instead of several, and for what is no text."""
+    if isinstance(overrides, (str, bytes)) or not isinstance(overrides, Iterable):
+        raise refusal("", f"overrides = {shown(overrides)}: must be a list of texts, key=value or key=*factor")
+    found = list(overrides)
+    for number, item in enumerate(found):
+        if not isinstance(item, str):
+            raise refusal("", f"overrides[{number}] = {shown(item)}: must be text, key=value or key=*factor")
+    return found
 
 
 def _override(text: str, entries: dict[str, Entry]) -> tuple[str, Entry]:

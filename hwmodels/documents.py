@@ -43,7 +43,8 @@ def find_document(name_or_path: str | os.PathLike[str]) -> Document:
 
     Raises ConfigError for an unknown name, a file that cannot be read or is no TOML, unknown keys and circles.
     """
-    text = os.fspath(name_or_path)
+    if not isinstance(name_or_path, (str, os.PathLike)) or not isinstance(text := os.fspath(name_or_path), str):
+        raise refusal("", f"GPU = {shown(name_or_path)}: must be text or a path, a shipped name or a TOML file's")
     if text in list_gpus():
         return shipped(text)
     if text.endswith(".toml") or "/" in text or os.sep in text or _is_file(text):

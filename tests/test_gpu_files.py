@@ -226,3 +226,26 @@ def test_the_docs_table_of_keys_is_the_specification():
     listed = dict(re.findall(r"^\| `([a-z_0-9.]+)` \| (\S+) \|", text, re.MULTILINE))
     assert listed == {key: field.unit for key, field in FIELDS.items() if not field.is_constant}
     assert set(listed.values()) <= set(UNITS.values()) | {"count", "yes/no", "text"}
+
+
+class BytesPath:
+    def __fspath__(self):
+        return b"t4"
+
+
+@pytest.mark.parametrize("name", [None, 5, b"t4", ["t4"], BytesPath(), True])
+def test_what_is_no_name_is_refused(name):
+    assert "must be text or a path" in refusal_of(name)
+
+
+@pytest.mark.parametrize(
+    "overrides", [None, 5, "sm.count=4", b"sm.count=4", [None], [b"sm.count=4"], [("sm.count", 4)]]
+)
+def test_overrides_that_are_no_texts_are_refused(overrides):
+    with pytest.raises(ConfigError, match="overrides") as refused:
+        load_gpu("t4", overrides)
+    assert str(refused.value).isprintable()
+
+
+def test_overrides_may_come_from_a_generator():
+    assert load_gpu("t4", (f"sm.count={count}" for count in (4, 6))).sm.count == 6
