@@ -31,8 +31,17 @@ def to_html(result: Result) -> str:
     evidence = escape(" ".join(result.evidence))
     return (
         f'<div style="max-width:{BAR_WIDTH}px"><p>{_headline(result)}</p>'
-        f"<p>Limiter: <b>{escape(result.limiter)}</b>. {evidence}</p>{_traffic(result)}{_bar(result.main.waits)}</div>"
+        f"<p>Limiter: <b>{escape(_words(result.limiter))}</b>. {evidence}</p>{_traffic(result)}{_bar(result)}</div>"
     )
+
+
+def _words(limiter: str) -> str:
+    """A limiter as `viz` would say it, near enough."""
+    return limiter.replace("cuda_cores", "CUDA cores").replace("_", " ")
+
+
+def _unit(result: Result) -> str:
+    return "CUDA cores" if result.main.config.get("mma") == "fma" else "tensor cores"
 
 
 def _headline(result: Result) -> str:
@@ -49,12 +58,13 @@ def _headline(result: Result) -> str:
 
 
 def _traffic(result: Result) -> str:
-    head = "".join(f'<th style="text-align:{side}">{name}</th>' for name, side in _COLUMNS)
+    head = "".join(f'<th style="text-align:{side}">{name}</th>' for name, side in _columns(result))
     found = [level for level in LEVELS if any(level in kernel.bytes for kernel in result.kernels)]
     return f"<table><tr>{head}</tr>{''.join(_row(result, level) for level in found)}</table>"
 
 
-_COLUMNS = (("level", "left"), ("towards the tensor cores", "right"), ("away", "right"), ("mean rate", "right"))
+def _columns(result: Result) -> tuple[tuple[str, str], ...]:
+    return (("level", "left"), (f"towards the {_unit(result)}", "right"), ("away", "right"), ("mean rate", "right"))
 
 
 def _row(result: Result, level: str) -> str:
@@ -63,18 +73,16 @@ def _row(result: Result, level: str) -> str:
     )
     rate = quantity((read + write) / result.time_s, "B/s")
     cells = (LEVELS[level], quantity(read, "B"), quantity(write, "B"), rate)
-    return (
-        "<tr>"
-        + "".join(f'<td style="text-align:{_COLUMNS[i][1]}">{cell}</td>' for i, cell in enumerate(cells))
-        + "</tr>"
-    )
+    columns = zip(_columns(result), cells, strict=True)
+    return "<tr>" + "".join(f'<td style="text-align:{side}">{cell}</td>' for (_, side), cell in columns) + "</tr>"
 
 
-def _bar(waits: dict[str, float]) -> str:
+def _bar(result: Result) -> str:
     """A bar of all CTA-slot time, its parts in the order of `WAITS`, and their legend."""
     pieces, legend, x = [], [], 0.0
-    for reason, (label, colour) in WAITS.items():
-        width = BAR_WIDTH * waits.get(reason, 0.0)
+    for reason, (usual, colour) in WAITS.items():
+        width = BAR_WIDTH * result.main.waits.get(reason, 0.0)
+        label = _unit(result) if reason == "mma" else usual
         if width >= BAR_WIDTH * SHOWN_FROM:
             text = f"{label} {percent(width / BAR_WIDTH)}"
             pieces.append(_piece(x, width, colour, text))

@@ -32,6 +32,10 @@ CHANGES: dict[str, dict[str, tuple[str, float]]] = {
     "latencies halved": {"l2": ("latency_cycles", 0.5), "hbm": ("_ns", 0.5)},
 }
 """What might help -> for each section of the GPU, the ending of the values it multiplies, and by what."""
+IF_SMEM: dict[str, dict[str, tuple[str, float]]] = {"shared memory twice as fast": {"smem": ("bytes_per_clk", 2.0)}}
+"""Offered as well where shared memory is the limiter."""
+HELPS_FROM = 1.01
+"""Speed-up from which a change helps."""
 
 
 def build_result(
@@ -49,8 +53,8 @@ def build_result(
         end_to_end_s=host.end_to_end_s,
         flops=call.gemm.flops,
         limiter=limiter,
-        evidence=(first, *_copies(host, call.time_s), *others),
-        advice=advice(call, gpu, options) if advise else (),
+        evidence=(first, *_copies(host, call.time_s, asked["stream_weights"]), *others),
+        advice=advice(call, gpu, options, limiter) if advise else (),
         host_spans=host.spans,
         options={**options.describe(), **asked, **_memory(host), **_expected(call, described, options)},
     )
@@ -71,21 +75,38 @@ def _expected(call: Call, gpu: dict[str, Any], options: Options) -> dict[str, An
     return {"expected_error": found} if found else {}
 
 
-def _copies(host: HostOutcome, kernels_s: float) -> list[str]:
-    """A sentence about PCIe, where most of the time from end to end is copies with no kernel under way."""
+def _copies(host: HostOutcome, kernels_s: float, streamed: bool) -> list[str]:
+    """A sentence about PCIe, where most of the time from end to end is copies with no kernel under way, or where copies
+    and kernels run side by side."""
+    if streamed:
+        return [_pieces(host, kernels_s)]
     whole, kernels = quantity(host.end_to_end_s, "s"), quantity(kernels_s, "s")
     text = f"Copies over PCIe take {percent(host.copy_busy_s / host.end_to_end_s)} of the {whole} from end to end"
     shown = min(host.copy_busy_s, host.compute_idle_s) >= COPIES_FROM * host.end_to_end_s
     return [f"{text}; kernels {kernels}."] if shown else []
 
 
-def advice(call: Call, gpu: Gpu, options: Options) -> tuple[dict[str, Any], ...]:
-    """The same kernel on GPUs with one thing better each, simulated; most helpful first."""
-    found = []
-    for text, changes in CHANGES.items():
+def _pieces(host: HostOutcome, whole_s: float) -> str:
+    """Weights that come in pieces: what bounds the time from end to end, which `whole_s`, of one kernel, is not."""
+    n_pieces = sum(span.lane == "stream" for span in host.spans)
+    kernels_s = host.end_to_end_s - host.compute_idle_s
+    copies, kernels = quantity(host.copy_busy_s, "s"), quantity(kernels_s, "s")
+    bound = "PCIe bounds" if host.copy_busy_s >= kernels_s else "the kernels bound"
+    return (
+        f"From end to end {bound} the {quantity(host.end_to_end_s, 's')}: copies over PCIe take {copies}, kernels on "
+        f"{n_pieces} pieces of B {kernels}; one kernel on all of B in HBM would take {quantity(whole_s, 's')}."
+    )
+
+
+def advice(call: Call, gpu: Gpu, options: Options, limiter: str) -> tuple[dict[str, Any], ...]:
+    """The same kernel on GPUs with one thing better each, simulated: those that help, most helpful first."""
+    found: list[dict[str, Any]] = []
+    for text, changes in {**CHANGES, **(IF_SMEM if limiter == "smem" else {})}.items():
         time_s = run_call(call.gemm, call.plan.config, _better(gpu, changes), options.untraced()).time_s
-        found.append({"change": text, "time_s": time_s, "speedup": call.time_s / time_s})
-    return tuple(sorted(found, key=lambda item: -float(item["speedup"])))
+        named = text.replace("tensor", "CUDA") if call.plan.config.mma == "fma" else text
+        found.append({"change": named, "time_s": time_s, "speedup": call.time_s / time_s})
+    helpful = [item for item in found if item["speedup"] >= HELPS_FROM]
+    return tuple(sorted(helpful, key=lambda item: -float(item["speedup"])))
 
 
 def _better(gpu: Gpu, changes: dict[str, tuple[str, float]]) -> Gpu:

@@ -136,6 +136,29 @@ def test_journey_names_bytes_rates_hits_and_limiter() -> None:
     assert texts.count("33.6 MB") == 4  # PCIe both ways, C from registers and from the SMs
 
 
+def test_journey_gives_the_shared_memory_that_a_cta_takes() -> None:
+    occupancy = {**sample_kernel().occupancy, "smem_bytes_per_cta": 65536}
+    joined = "\n".join(journey_texts(sample_result(kernels=(replace(sample_kernel(), occupancy=occupancy),))))
+    assert "2 of 3 stages kept, 64 KiB a CTA" in joined
+
+
+def test_cuda_cores_are_placed_and_named() -> None:
+    fma = replace(sample_kernel(), config={**sample_kernel().config, "mma": "fma"})
+    work = sample_result().workload | {"dtype": "fp32"}
+    result = sample_result(kernels=(fma,), limiter="cuda_cores", workload=work)
+    assert levels.limiter_place(result) == "tensor"
+    assert not any("ensor" in text.get_text() for text in drawn_texts(figure(result)))
+
+
+def test_axis_of_a_sampled_run_ends_with_what_was_replayed() -> None:
+    kernel = sample_kernel(sampled=True)
+    windows = replace(kernel.windows, values=kernel.windows.values[:40])
+    axes = Figure().subplots(3, 1)
+    timeline(sample_result(kernels=(replace(kernel, windows=windows),)), axes)
+    assert axes[0].get_xlim() == (0, 80)
+    assert axes[2].get_xlabel().endswith("first 80.0 of 218 µs replayed; the rest repeats it")
+
+
 def test_journey_without_copies_says_so() -> None:
     assert "no copies" in journey_texts(sample_result())
 
@@ -341,6 +364,8 @@ def test_importing_pictures_loads_nothing_heavy() -> None:
         (words.rate_text(4.8e12), "4.80 TB/s"),
         (words.time_text(2.177e-4), "218 µs"),
         (words.time_text(0), "0 s"),
+        (words.time_text(8.33e-13), "833 fs"),
+        (words.flops_text(958_869), "959 kFLOP/s"),
         (words.flops_text(6.313e14), "631 TFLOP/s"),
         (words.percent_text(0.0057), "0.57 %"),
         (words.percent_text(0.0004), "<0.1 %"),

@@ -148,6 +148,23 @@ def test_partial_waves_and_one_token() -> None:
     )
 
 
+def test_streamed_runs_tell_both_times() -> None:
+    text = " ".join(printed(print_result, sample_result(copied=True, options={"stream_weights": True}), 100).split())
+    assert "218 µs · 631 TFLOP/s with all of B in HBM" in text
+    assert ", B in pieces, bound by PCIe: copies to the GPU 610 µs, kernels 218 µs" in text
+
+
+def test_nothing_that_helps_prints_nothing() -> None:
+    assert "Would help" not in printed(print_result, sample_result(advice=()), 100)
+
+
+def test_the_walk_counts_stages_that_lie_in_shared_memory() -> None:
+    occupancy = {**sample_kernel().occupancy, "smem_bytes_per_cta": 65536}
+    text = "\n".join(explain(sample_result(kernels=(replace(sample_kernel(), occupancy=occupancy),))))
+    assert "a ring of 3 stages, 2 of them in shared memory" in text
+    assert "a ring of 3 stages in shared memory" in "\n".join(explain(sample_result()))
+
+
 def test_persistent_and_split_kernels_are_named() -> None:
     config = {**sample_config(), "family": "persistent", "cluster_m": 2, "pingpong": True, "split_k": 4}
     kernels = (replace(sample_kernel(), config=config), reduction_kernel())

@@ -133,6 +133,16 @@ def test_counters_repeat_the_windows(tmp_path: Path) -> None:
     assert hbm[-1] == 0
 
 
+def test_counters_name_cuda_cores_and_end_with_what_was_replayed(tmp_path: Path) -> None:
+    kernel = sample_kernel(traced=False, sampled=True)
+    windows = replace(kernel.windows, values=kernel.windows.values[:40])
+    fma = replace(kernel, config={**kernel.config, "mma": "fma"}, windows=windows)
+    trace, _ = written(sample_result(kernels=(fma,)), tmp_path / "trace.json")
+    counted = [event for event in trace["traceEvents"] if event["ph"] == "C"]
+    assert "CUDA cores (% busy)" in {event["name"] for event in counted}
+    assert max(event["ts"] for event in counted) == pytest.approx(3.8 + 80)
+
+
 def test_size_bound_drops_the_latest_spans_and_says_so(tmp_path: Path) -> None:
     result, path = sample_result(), tmp_path / "trace.json"
     trace, dropped = written(result, path, max_bytes=300_000)

@@ -184,10 +184,12 @@ def _cta(result: Result, tile: Walk | None) -> Step:
 def _ring(result: Result, tile: Walk | None) -> Step:
     config, stage = result.main.config, levels.slice_bytes(result)
     n_k = -(-result.workload["k"] // (config["block_k"] * config.get("split_k", 1)))
+    n_kept = levels.stages_kept(result)
+    kept = f", {n_kept} of them in shared memory" if n_kept < config["stages"] else " in shared memory"
     text = (
         f"One k-iteration needs {config['block_m']} × {config['block_k']} of A and {config['block_k']} × "
         f"{config['block_n']} of B, together {stage / 1024:.0f} KiB, and there are {n_k:,} of them. "
-        f"They pass through a ring of {words.plural(config['stages'], 'stage')} in shared memory. "
+        f"They pass through a ring of {words.plural(config['stages'], 'stage')}{kept}. "
     )
     if tile is not None and tile.n_prefetched:
         n = tile.n_prefetched
@@ -226,8 +228,9 @@ def _first_mma(result: Result, tile: Walk) -> Step:
     flops = 2 * config["block_m"] * config["block_n"] * config["block_k"]
     took_s, begin_fs = float(tile.durations_s("mma")[0]), int(tile.of("mma")["start_fs"][0])
     rate = levels.flops_per_clk(result) * levels.instruction_fraction(result) * levels.clock_hz_at(result, begin_fs)
-    unit = "the CUDA cores multiply" if config.get("mma") == "fma" else "the tensor cores multiply"
-    text = f"With slice 0 there, {unit} it: {_flop_text(flops)} in {words.time_text(took_s)}. "
+    text = (
+        f"With slice 0 there, the {levels.unit(result)} multiply it: {_flop_text(flops)} in {words.time_text(took_s)}. "
+    )
     if rate:
         best = "mma.sync's best rate" if levels.instruction_fraction(result) < 1.0 else "the SM's full rate"
         text += f"At {best} it would be {words.time_text(flops / rate)}"

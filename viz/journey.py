@@ -57,15 +57,19 @@ def _heading(result: Result, ax: Axes, size: float) -> None:
     )
     rate = words.flops_text(levels.achieved_flops_per_s(result))
     text = f"{words.time_text(result.time_s)}, {rate}; limited by {levels.limiter_text(result)}"
+    if levels.streamed(result):
+        text += f"; with B in pieces {words.time_text(result.end_to_end_s)} from end to end"
     palette.fitted(ax, 0.004, 0.947, text, 0.99, size, color=palette.MUTED)
 
 
 def _caption(result: Result, ax: Axes, size: float) -> None:
     launches = f", {len(result.kernels)} kernels" if len(result.kernels) > 1 else ""
+    whole = ", B whole," if levels.streamed(result) else ""
     copied = " (PCIe: while copying)" if levels.pcie_level(result).n_bytes else ""
     text = (
         "Down: A and B. Up: C. Arrow width: square root of bytes. Bars and %: mean rate against peak,\n"
-        f"over {words.time_text(result.time_s)} of kernel time{launches} at {result.main.sm_mhz:,.0f} MHz{copied}."
+        f"over {words.time_text(result.time_s)} of kernel time{launches}{whole} at "
+        f"{result.main.sm_mhz:,.0f} MHz{copied}."
     )
     palette.fitted(ax, 0.004, 0.026, text, 0.99, 0.82 * size, color=palette.MUTED, linespacing=1.35)
 
@@ -120,9 +124,9 @@ def _l2_box(result: Result) -> Box:
 
 
 def _sm_box(result: Result) -> Box:
-    config, occupancy = result.main.config, result.main.occupancy
-    ring_kib = config["stages"] * levels.slice_bytes(result) / 1024
-    ring = f"ring of {words.plural(config['stages'], 'stage')}, {ring_kib:.0f} KiB a CTA"
+    n_stages, n_kept, occupancy = result.main.config["stages"], levels.stages_kept(result), result.main.occupancy
+    ring = f"{n_kept} of {n_stages} stages kept" if n_kept < n_stages else f"ring of {words.plural(n_kept, 'stage')}"
+    ring += f", {occupancy['smem_bytes_per_cta'] / 1024:.0f} KiB a CTA"
     kib = levels.gpu_value(result, "smem.kib_per_sm", 0)
     detail = f"{kib:g} KiB each; {ring}{_busy(levels.kernel_level(result, 'smem'))}"
     name = f"Shared memory of {levels.n_sms(result)} SMs"
@@ -132,14 +136,12 @@ def _sm_box(result: Result) -> Box:
 
 def _tensor_box(result: Result) -> Box:
     achieved, peak = levels.achieved_flops_per_s(result), levels.peak_flops_per_s(result)
-    fma = result.main.config.get("mma") == "fma"
     busy = result.main.utilisation.get("tensor")
     share = f"{words.percent_text(achieved / peak)} of peak" if peak else ""
     roof = f" of {words.flops_text(peak)}" if peak else ""
     detail = f"{words.flops_text(achieved).removesuffix(' TFLOP/s' if 'TFLOP' in roof else '')}{roof}"
     detail += f"; busy {words.percent_text(busy)} of the time" if busy is not None else ""
-    name = "Registers and CUDA cores" if fma else "Registers and tensor cores"
-    return Box("tensor", name, share, detail, palette.LEVELS["tensor"])
+    return Box("tensor", f"Registers and {levels.unit(result)}", share, detail, palette.LEVELS["tensor"])
 
 
 def _draw_box(ax: Axes, result: Result, box: Box, y: float, size: float) -> None:

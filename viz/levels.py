@@ -30,6 +30,7 @@ BUSY_KEYS = {"hbm": "hbm", "l2": "l2", "sm": "sm_port", "smem": "smem"}
 LIMITER_PLACES = {
     "tensor": "tensor",
     "mma": "tensor",
+    "cuda_cores": "tensor",
     "smem": "smem",
     "sm_port": "sm",
     "sm": "sm",
@@ -46,6 +47,7 @@ LIMITER_PLACES = {
 LIMITER_WORDS = {
     "tensor": "the tensor cores",
     "mma": "the tensor cores",
+    "cuda_cores": "the CUDA cores",
     "l2": "L2 bandwidth",
     "hbm": "HBM bandwidth",
     "sm_port": "the SM ports",
@@ -149,6 +151,22 @@ def peak_bytes_per_s(result: Result, key: str) -> float | None:
     return float(gpu_value(result, name, 0.0)) * n_sms(result) * clock_hz(result) or None
 
 
+def unit(result: Result) -> str:
+    """What multiplies: "tensor cores" or "CUDA cores"."""
+    return "CUDA cores" if result.main.config.get("mma") == "fma" else "tensor cores"
+
+
+def unit_title(result: Result) -> str:
+    """`unit` where a sentence or a row begins."""
+    name = unit(result)
+    return name[0].upper() + name[1:]
+
+
+def streamed(result: Result) -> bool:
+    """Whether B came in pieces: `time_s` is then that of one kernel on all of it, which did not run."""
+    return bool(result.options.get("stream_weights"))
+
+
 def n_sms(result: Result) -> int:
     """SMs of the GPU."""
     return int(gpu_value(result, "sm.count", 1))
@@ -244,6 +262,12 @@ def slice_bytes(result: Result) -> int:
     """Bytes of A and B that one CTA needs for one k-iteration: one stage of its ring."""
     config = result.main.config
     return int((config["block_m"] + config["block_n"]) * config["block_k"] * BYTES[result.workload["dtype"]])
+
+
+def stages_kept(result: Result) -> int:
+    """Stages of the ring that lie in shared memory: kernels that compute with mma.sync keep one less than they have."""
+    held = result.main.occupancy["smem_bytes_per_cta"] // slice_bytes(result)
+    return int(min(max(held, 1), result.main.config["stages"]))
 
 
 def title(result: Result) -> str:

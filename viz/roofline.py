@@ -86,7 +86,7 @@ def _draw_compute_roof(result: Result, ax: Axes, size: float) -> Any:
     from matplotlib.lines import Line2D
 
     peak, reached = levels.peak_flops_per_s(result), levels.achieved_flops_per_s(result)
-    unit = "CUDA cores" if result.main.config.get("mma") == "fma" else "Tensor cores"
+    unit = levels.unit_title(result)
     limited = levels.limiter_place(result) == "tensor"
     look: dict[str, Any] = {"color": palette.LIMITER if limited else palette.LEVELS["tensor"], "linewidth": 0.2 * size}
     if not peak:

@@ -74,6 +74,8 @@ def _headline(result: Result) -> list[RenderableType]:
     first = Text.assemble((levels.title(result), "bold"), f" ({', '.join(extras)}) on {result.gpu['label']}")
     rate, peak = levels.achieved_flops_per_s(result), levels.peak_flops_per_s(result)
     second = Text.assemble((words.time_text(result.time_s), "bold"), " · ", (words.flops_text(rate), "bold"))
+    if levels.streamed(result):
+        second.append(" with all of B in HBM")
     if peak:
         share = words.percent_text(rate / peak)
         second.append(f" · {share} of the {words.flops_text(peak)} peak at {result.main.sm_mhz:,.0f} MHz")
@@ -84,9 +86,11 @@ def _end_to_end(result: Result) -> str:
     parts = {"copies to the GPU": "copy h2d", "kernels": "stream", "copies back": "copy d2h"}
     times = {text: _lane_s(result.host_spans, lane) for text, lane in parts.items()}
     known = ", ".join(f"{text} {words.time_text(time_s)}" for text, time_s in times.items() if time_s)
-    return f"End to end {words.time_text(result.end_to_end_s)}" + (
-        f": {known}; the rest is launching and waiting" if known else ""
-    )
+    end_to_end = f"End to end {words.time_text(result.end_to_end_s)}"
+    if levels.streamed(result):
+        bound = "PCIe" if sum(times.values()) >= 2 * times["kernels"] else "kernels"
+        return f"{end_to_end}, B in pieces, bound by {bound}: {known}"
+    return f"{end_to_end}: {known}; the rest is launching and waiting" if known else end_to_end
 
 
 def _lane_s(spans: Iterable[HostSpan], lane: str) -> float:
@@ -138,10 +142,9 @@ def _traffic(result: Result, width: int) -> Table:
 
 def _compute_row(result: Result) -> list[str]:
     rate, peak = levels.achieved_flops_per_s(result), levels.peak_flops_per_s(result)
-    name = "CUDA cores" if result.main.config.get("mma") == "fma" else levels.LABELS["tensor"]
     least = words.time_text(result.flops / peak) if peak else "–"
     share, busy = _share(rate / peak if peak else None), _share(result.main.utilisation.get("tensor"))
-    return [name, "", "", words.flops_text(rate), share, busy, least, ""]
+    return [levels.unit_title(result), "", "", words.flops_text(rate), share, busy, least, ""]
 
 
 def _share(share: float | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sim.result import SPAN_KINDS, WINDOW_FIELDS, KernelResult, Result
-from viz import levels, palette
+from viz import levels, palette, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +46,7 @@ def timeline(result: Result, axes: Sequence[Axes]) -> None:
     size = palette.points(lanes, 4.4, 1.6)
     for ax in axes:
         palette.tidy(ax, size)
-        ax.set_xlim(0, kernel.time_s * 1e6)
+        ax.set_xlim(0, end_us(kernel))
     if kernel.spans is not None and len(kernel.spans):
         _draw_lanes(kernel, kernel.spans, lanes, size)
         _mark_waves(kernel.spans, axes, size)
@@ -56,7 +56,22 @@ def timeline(result: Result, axes: Sequence[Axes]) -> None:
     _draw_clock(kernel, clock, size)
     for ax in (lanes, shares):
         ax.tick_params(labelbottom=False)
-    clock.set_xlabel(f"time in the kernel (µs){'; sampled run' if kernel.sampled else ''}", fontsize=size, labelpad=2)
+    clock.set_xlabel(_time_label(kernel), fontsize=size, labelpad=2)
+
+
+def end_us(kernel: KernelResult) -> float:
+    """Where the time axis ends, µs: with the kernel or, where repeated waves were skipped, with what was replayed."""
+    end = kernel.time_s * 1e6
+    replayed = len(kernel.windows.values) * kernel.windows.width_fs / FS_PER_US
+    return min(end, replayed) if kernel.sampled and replayed else end
+
+
+def _time_label(kernel: KernelResult) -> str:
+    shown, whole = end_us(kernel), kernel.time_s * 1e6
+    if shown > 0.995 * whole:
+        return "time in the kernel (µs)"
+    figures = f"{words.three_digits(shown)} of {words.three_digits(whole)} µs"
+    return f"time in the kernel (µs): first {figures} replayed; the rest repeats it"
 
 
 def steps(result: Result, ax: Axes, n_iterations: int = 6) -> None:
@@ -116,7 +131,7 @@ def coverage(start: Floats, end: Floats, edges: Floats) -> Floats:
 
 def _edges(kernel: KernelResult, spans: Spans) -> Floats:
     """Bin edges, µs: fine where single iterations can be seen, else wide enough to hold two."""
-    end = kernel.time_s * 1e6
+    end = end_us(kernel)
     mma = spans[spans["kind"] == SPAN_KINDS.index("mma")]
     lane = mma[(mma["sm"] == mma["sm"][0]) & (mma["slot"] == mma["slot"][0])] if len(mma) else mma
     period = float(np.median(np.diff(np.sort(lane["start_fs"])))) / FS_PER_US if len(lane) > 1 else end
@@ -263,7 +278,8 @@ def _draw_shares(result: Result, kernel: KernelResult, ax: Axes, size: float) ->
 
     edges, shares = _coarser(_window_edges_us(kernel), window_shares(result, kernel))
     handles, highest = [], 100.0
-    for key, label, style in SHARES:
+    for key, usual, style in SHARES:
+        label = usual.replace("tensor cores", levels.unit(result))
         highest = max(highest, 100.0 * float(shares[key].max(initial=0.0)))
         look: dict[str, Any] = {"color": palette.LEVELS[key], "linewidth": 0.14 * size, "linestyle": style}
         ax.stairs(100.0 * shares[key], edges, baseline=None, **look)

@@ -145,13 +145,15 @@ def _counter_rows(result: Result, kernel: KernelResult) -> npt.NDArray[np.float6
 
 
 def _counter_entries(result: Result) -> Iterator[Entry]:
+    names = [name.replace("tensor cores", levels.unit(result)) for name in COUNTERS]
     for kernel, start_ps in _kernel_starts(result):
         width_ps = kernel.windows.width_fs // FS_PER_PS
         for i, row in enumerate(_counter_rows(result, kernel)):
-            for name, value in zip(COUNTERS, row, strict=True):
+            for name, value in zip(names, row, strict=True):
                 yield _counter(name, start_ps + i * width_ps, float(value))
-        for name in COUNTERS[:-1]:
-            yield _counter(name, start_ps + round(kernel.time_s * 1e12), 0.0)
+        end_ps = min(round(kernel.time_s * 1e12), width_ps * len(kernel.windows.values))
+        for name in names[:-1]:
+            yield _counter(name, start_ps + end_ps, 0.0)
 
 
 # Spans of the SMs.

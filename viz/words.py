@@ -47,12 +47,12 @@ def pair_text(used: float, peak: float) -> str:
 
 def time_text(time_s: float) -> str:
     """Seconds with a prefix: 2.177e-4 -> "218 µs"."""
-    return _scaled(time_s, "s", ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p")))
+    return _scaled(time_s, "s", ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f")))
 
 
 def flops_text(flops_per_s: float) -> str:
     """FLOP a second: 6.3e14 -> "630 TFLOP/s"."""
-    return _scaled(flops_per_s, "FLOP/s", ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")))
+    return _scaled(flops_per_s, "FLOP/s", ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")))
 
 
 def percent_text(fraction: float) -> str:

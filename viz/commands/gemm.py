@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from viz import terminal, words
+from viz import levels, terminal, words
 from viz.commands import outputs
 from viz.commands.options import GemmOptions
 from viz.commands.progress import COMPILING, Status, engine_needs_compiling, in_background, telling
@@ -114,7 +114,8 @@ def show(result: Result, options: GemmOptions, printed: Print, as_json: dict[str
 
 def time_line(result: Result) -> str:
     """What --quiet prints."""
-    end_to_end = words.time_text(result.end_to_end_s)
+    pieces = " with B in pieces" if levels.streamed(result) else ""
+    end_to_end = words.time_text(result.end_to_end_s) + pieces
     return (
         f"{words.time_text(result.time_s)}, {words.flops_text(result.flops / result.time_s)}, end to end {end_to_end}"
     )
