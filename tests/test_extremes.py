@@ -197,8 +197,8 @@ print(lines["VmHWM"].split()[0])
     ("shape", "config"),
     [
         ((16384, 16384, 16384), multistage(group=8)),
-        ((16384, 16384, 16384), persistent(256, 128, cluster_m=2, group=8)),
-        ((16384, 16384, 8192), multistage(256, 128, 64, 3, warps=8, group=8)),
+        ((16384, 16384, 16384), multistage(128, 256, 64, 3, warps=8, group=8)),
+        ((16384, 16384, 4096), multistage(64, 128, 32, 4, warps=4, group=8)),
     ],
 )
 def test_sampling_is_within_one_per_cent_of_the_full_replay(shape, config):
@@ -206,9 +206,9 @@ def test_sampling_is_within_one_per_cent_of_the_full_replay(shape, config):
     full, sampled = (run_call(Gemm(*shape), config, on, Options(full=full)).kernels[-1] for full in (True, False))
     assert (full.sampled, sampled.sampled) == (False, True)
     assert sampled.time_s == pytest.approx(full.time_s, rel=0.01)
-    assert sampled.n_events < 0.5 * full.n_events
+    assert sampled.n_events < 0.6 * full.n_events
     assert sampled.bytes["sm"] == pytest.approx(full.bytes["sm"], rel=0.01)
-    assert sampled.bytes["hbm"]["read"] == pytest.approx(full.bytes["hbm"]["read"], rel=0.1)
+    assert sampled.bytes["hbm"]["read"] == pytest.approx(full.bytes["hbm"]["read"], rel=0.02)
 
 
 def test_small_kernels_are_never_sampled():
