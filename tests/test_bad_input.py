@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import typer
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sim
+import sim.saved
+from hwmodels.errors import ConfigError
 from hwmodels.folders import GPUS
 from hwmodels.measured import measured_path
 from tests.command_line import ROOT, FakeSimulate, answer_every_row, one_error, process, replace_simulate, tilewalk
@@ -427,3 +432,58 @@ def test_an_interrupt_while_the_command_line_is_read_says_so(monkeypatch: pytest
     monkeypatch.setattr(Commands, "parse_args", interrupted)
     done = tilewalk("gemm", "64", "64", "64")
     assert (done.exit_code, done.stderr) == (130, "tilewalk: interrupted\n")
+
+
+# Saved results.
+def saved_with(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
+    """A saved result whose header was edited."""
+    sample_result().save(path)
+    with np.load(path) as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    header = json.loads(arrays["header"].tobytes())
+    change(header["result"])
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with path.open("wb") as file:
+        np.savez(file, **arrays)
+    return path
+
+
+EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
+    **{
+        f"time {value}": lambda header, value=value: header.update(time_s=value) for value in (math.nan, 0, -1e-6, True)
+    },
+    "time inf": lambda header: header.update(end_to_end_s=math.inf),
+    "kernel nan": lambda header: header["kernels"][0].update(time_s=math.nan),
+    "kernel time": lambda header: header["kernels"][0].update(time_s=-1.0),
+    "kernel bytes": lambda header: header["kernels"][0]["bytes"]["hbm"].update(read="many"),
+    "window of no width": lambda header: header["kernels"][0].update(windows=0),
+    "gpu name": lambda header: header["gpu"].pop("name"),
+    "gpu values": lambda header: header["gpu"].pop("values"),
+    "gpu value": lambda header: next(iter(header["gpu"]["values"].values())).pop("value"),
+    "gpu no table": lambda header: header["gpu"]["values"].update({"sm.count": 4}),
+    "workload": lambda header: header["workload"].pop("dtype"),
+    "workload side": lambda header: header["workload"].update(m="x"),
+    "workload intensity": lambda header: header["workload"].pop("arithmetic_intensity"),
+    "evidence": lambda header: header.update(evidence=[5]),
+    "advice": lambda header: header.update(advice=[{"change": "x"}]),
+}
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edited_result_is_refused(edit: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="not a saved result, or damaged"):
+        sim.load(saved_with(tmp_path / "r.npz", EDITS[edit]))
+
+
+@pytest.mark.parametrize("path", [None, 5, b"r.npz", "\0", ["r.npz"]])
+def test_what_is_no_file_name_is_refused(path: Any) -> None:
+    for call in (sample_result().save, sim.load):
+        with pytest.raises(ConfigError, match="result file") as refused:
+            call(path)
+        assert str(refused.value).isprintable()
+
+
+def test_only_results_are_saved(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="must be a Result"):
+        sim.saved.save(None, tmp_path / "r.npz")  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
