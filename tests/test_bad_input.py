@@ -114,7 +114,7 @@ FITS_NOT = {
     "--tile 256x256x128 --stages 8 --warps 12": "too many",
     "--tile 64x64x64 --stages 32 --family multistage": "too many",
     "--family multistage --tile 100x64x64": "multiple of",
-    "--gpu t4 --family persistent": "nothing fits t4",
+    "--gpu t4 --dtype fp16 --family persistent": "nothing fits t4",
     "--gpu v100_sxm2_32gb --dtype fp8_e4m3": "fp8_e4m3",
     "--gpu t4 --dtype fp16 --cluster 2x1": "1x1 on t4",
 }

@@ -14,7 +14,7 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.config import FAMILIES, KernelConfig
 from sim.schedule.names import CLUSTER_SLOTS, band
-from sim.schedule.resources import CP_ASYNC_MIN_BYTES, flops_per_clk_per_sm, occupancy
+from sim.schedule.resources import CP_ASYNC_MIN_BYTES, check_dtype, flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
 
 LEAST_SPLIT_BYTES = 2048
@@ -28,10 +28,12 @@ SMALL_SIDE = 64
 def menu(gpu: Gpu, family: str, gemm: Gemm) -> tuple[KernelConfig, ...]:
     """Every configuration of `family` that fits `gpu` and `gemm`, complete, in the order of the menu's file.
 
-    Raises `ConfigError` for an unknown family or architecture, and where nothing fits, with the first reason.
+    Raises `ConfigError` for an unknown family or architecture, a data type that the GPU lacks, and where nothing fits,
+    with the first reason.
     """
     if family not in FAMILIES:
         raise ConfigError(f"family = {family!r}: must be one of {', '.join(FAMILIES)} (kernel menu)")
+    check_dtype(gemm, gpu)
     found: list[KernelConfig] = []
     reasons: list[str] = []
     for config in _candidates(gpu, family, gemm):

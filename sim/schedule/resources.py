@@ -285,6 +285,15 @@ def types_of(mma: str, gpu: Gpu) -> tuple[str, ...]:
     return tuple(dtype for dtype in BYTES if flops_per_clk_per_sm(mma, dtype, gpu) > 0)
 
 
+def check_dtype(gemm: Gemm, gpu: Gpu) -> None:
+    """Raise `ConfigError`, naming the types there are, where no unit of `gpu` takes the workload's operands."""
+    tensor, cuda_core = types_of("mma_sync", gpu), types_of("fma", gpu)
+    if gemm.dtype not in (*tensor, *cuda_core):
+        units = ((tensor, "tensor"), (cuda_core, "CUDA"))
+        have = "; ".join(f"{', '.join(types)} on {unit} cores" for types, unit in units if types)
+        raise ConfigError(f"dtype = {gemm.dtype!r}: {gpu.name} has no {gemm.dtype}; it has {have} (workload gemm)")
+
+
 def flops_per_clk_per_sm(mma: str, dtype: str, gpu: Gpu) -> float:
     """Peak FLOPs a cycle and SM of an instruction kind for operands of `dtype`; 0 where the GPU lacks it."""
     unit, name = (gpu.cuda_core, dtype) if mma == "fma" else (gpu.tensor, dtype.partition("_")[0])
