@@ -322,7 +322,7 @@ def test_menus_refuse_with_the_first_reason():
         menu(H200, "persistent", Gemm(64, 64, 101))
     with pytest.raises(ConfigError, match=r"persistent.*not in the menu of ampere"):
         menu(A100, "persistent", SQUARE)
-    with pytest.raises(ConfigError, match=r"^dtype = 'bf16': t4 has no bf16; it has fp16, int8 on tensor cores; fp64, "):
+    with pytest.raises(ConfigError, match=r"^dtype = 'bf16': t4 has no bf16; it has fp16, int8 on tensor cores; "):
         menu(T4, "multistage", SQUARE)
     with pytest.raises(ConfigError, match="no fp8_e5m2; it has fp64, tf32, fp16, bf16, int8 on tensor cores; "):
         menu(A100, "multistage", replace(SQUARE, dtype="fp8_e5m2"))
