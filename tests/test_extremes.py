@@ -20,7 +20,7 @@ from sim.call import Call, Options, run_call
 from sim.schedule.choose import ranked
 from sim.schedule.config import KernelConfig
 from sim.schedule.menu import families
-from tests.kernel_runs import multistage, persistent
+from tests.kernel_runs import multistage
 from workloads import Gemm
 from workloads.dtypes import COMBINATIONS
 from workloads.gemm import LAYOUTS, MAX_BATCH, MAX_DIMENSION
