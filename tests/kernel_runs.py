@@ -43,12 +43,14 @@ def whole_gpu(*more: str) -> Gpu:
 def multistage(block_m: int = 128, block_n: int = 128, block_k: int = 64, stages: int = 4, **more: Any) -> KernelConfig:
     """A Triton-like kernel; tiles of fewer than 64 rows use mma.sync."""
     mma = "wgmma" if block_m >= 64 else "mma_sync"
-    return KernelConfig("multistage", block_m, block_n, block_k, stages, **{"warps": 4, "mma": mma, **more})
+    family = "split_k" if more.get("split_k", 1) > 1 else "multistage"
+    return KernelConfig(family, block_m, block_n, block_k, stages, **{"warps": 4, "mma": mma, **more})
 
 
 def persistent(block_m: int = 128, block_n: int = 128, block_k: int = 64, stages: int = 4, **more: Any) -> KernelConfig:
     """A warp-specialised kernel: cooperative, no cluster, unless said otherwise."""
-    return KernelConfig("persistent", block_m, block_n, block_k, stages, **{"warps": 12, "loads": "tma", **more})
+    family = "split_k" if more.get("split_k", 1) > 1 else "persistent"
+    return KernelConfig(family, block_m, block_n, block_k, stages, **{"warps": 12, "loads": "tma", **more})
 
 
 def run(
