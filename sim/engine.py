@@ -543,7 +543,7 @@ def _on_end(w, s, ag, spans, t):
 @jit
 def _sample(w, s, t):
     """At each period's end, compare it with the two before; where all three agree in time and DRAM bytes, skip whole
-    periods, at most twice as many as were simulated, and look again. The first period after a skip does not count.
+    periods, at most twice as many as lie behind, and look again. The first period after a skip does not count.
     Periods are counted in k-iterations: items end a wave at a time."""
     dram = s.hbm_read + s.hbm_write
     slot = s.n_periods % 3
@@ -558,7 +558,7 @@ def _sample(w, s, t):
         return
     if _spread(s.period_dram) * 100 > s.period_dram[0] + s.period_dram[1] + s.period_dram[2]:
         return
-    skipped = min(left, 2 * s.n_simulated)
+    skipped = min(left, 2 * (s.n_simulated + s.skipped_items // w.sample_items))
     s.next_item += skipped * w.sample_items
     s.skipped_items += skipped * w.sample_items
     s.skipped_fs += skipped * fs // 3
