@@ -120,6 +120,8 @@ class Work(NamedTuple):
     """A GPC's request merges with one under way while no more than this was asked for since; 0: never."""
     sample_items: int
     """0: simulate everything; else the period whose repetition is looked for."""
+    huge: int
+    """1: too large to simulate whole, so that periods must do in the end."""
 
 
 def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:

@@ -279,6 +279,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         hbm_x256=round(256 * row_cost(gemm, config, gpu)),
+        huge=int(n_items * k_per_split >= HUGE_ITERATIONS),
         sample_items=_sample_items(n_items, agents, is_persistent(config), group * cols, k_per_split, full),
         **_operands(gemm, config, gpu, without),
         **mma,
