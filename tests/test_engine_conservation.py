@@ -251,6 +251,14 @@ def test_every_law_holds_for_small_kernels(case):
     check(case)
 
 
+@pytest.mark.small
+@pytest.mark.parametrize("name", ["little L2", "one partition"])
+def test_every_law_holds_where_c_is_written_back(name):
+    case = Gemm(256, 320, 32), multistage(64, 64, 32, 3), name, ()
+    check(case)
+    assert execute(*case[:2], gpu(name)).kernel.bytes["hbm"]["write"] > 0
+
+
 # Laws that need a kernel made for them.
 @pytest.mark.parametrize("coalescing", [True, False])
 @pytest.mark.parametrize(
@@ -317,7 +325,7 @@ def test_dirty_bytes_never_exceed_c():
 def test_slices_share_one_residual(split):
     """A residual is added once, by the reduction."""
     gemm = replace(Gemm(128, 128, 512), epilogue="residual")
-    config = replace(multistage(split_k=split), family="split_k")
+    config = multistage(split_k=split)
     plain, residual = (
         run_call(replace(gemm, epilogue=e), config, whole_gpu(), Options()) for e in ("none", "residual")
     )
@@ -334,7 +342,7 @@ def test_slices_share_one_residual(split):
 def test_partial_sums_beyond_l2_come_back_from_hbm():
     """What the slices write back is what the reduction reads of HBM, no faster than HBM; else it touches L2 alone."""
     fast = "hbm.bandwidth_gb_per_s=9000"
-    gemm, config = Gemm(512, 512, 512), replace(multistage(split_k=4), family="split_k")
+    gemm, config = Gemm(512, 512, 512), multistage(split_k=4)
     partial_bytes = 4 * 4 * 512 * 512
     fits, spills, slow = (
         run_call(gemm, config, whole_gpu(*sets), Options())

@@ -76,6 +76,32 @@ def test_far_partition_costs_its_latency_once():
     assert cycles(run(TILE, multistage(), GPU)) - near == 200
 
 
+@pytest.mark.small
+def test_waits_name_what_a_tile_spent_its_time_on():
+    """One tile on a GPU of one SM: each of its cycles under one name, nothing idle."""
+    gpu = whole_gpu("sm.count=1")
+    load = 2 * CHUNK_KIB + 312 + 500 + 2 * CHUNK_KIB * 8 + 120
+    multi = {"start": 600, "barrier": 60, "hbm": load - 60, "mma": MMA + 70, "epilogue": 400 + EPILOGUE_WRITE}
+    persist = {"start": 700, "hbm": load - 10, "mma": MMA, "epilogue": 1000 + EPILOGUE_WRITE}
+    for config, expected in ((multistage(), multi), (persistent(), persist)):
+        kernel = run(TILE, config, gpu)
+        spent = {name: share * cycles(kernel) for name, share in kernel.waits.items() if share > 1e-12}
+        assert spent == pytest.approx(expected)
+
+
+@pytest.mark.small
+def test_waits_of_a_long_tile_show_issue_and_barriers():
+    """Warm, n_k iterations: all but the last wait for their loads' issue and a barrier, and for no data."""
+    n_k, gpu = 20, whole_gpu("sm.count=1")
+    kernel = run(warm(Gemm(128, 128, 64 * n_k)), multistage(), gpu)
+    spent = {name: share * cycles(kernel) for name, share in kernel.waits.items()}
+    assert spent["mma"] == pytest.approx(n_k * (MMA + 70))
+    assert spent["barrier"] == pytest.approx(n_k * 60)
+    assert spent["issue"] == pytest.approx((n_k - 3) * 128)  # a ring of four: the last three have nothing to load
+    assert spent["hbm"] == spent["sm_port"] == 0
+    assert spent["idle"] == pytest.approx(0, abs=1e-6)
+
+
 # Rates of one CTA.
 @pytest.mark.parametrize("stages", [3, 4, 5])
 def test_multistage_iteration_is_mma_drain_barrier_and_issue(stages):
@@ -142,6 +168,50 @@ def test_bytes_in_flight_bound_the_kernel_s_bandwidth():
     kernel = run(warm(Gemm(64 * 12, 64 * 11, 64 * 128)), config, gpu)
     in_flight, round_trip = 132 * 2 * 8 * KIB, 300 + 128 + 120 + 128 + 70
     assert kernel.bytes["sm"]["read"] / cycles(kernel) == pytest.approx(in_flight / round_trip, rel=0.03)
+
+
+# Servers that CTAs share.
+def per_k(tiles_m: int, tiles_n: int, gpu, stages: int = 4, without=()) -> float:
+    """Cycles that one more k-iteration of `tiles_m` x `tiles_n` warm tiles of 64x64 takes."""
+    gemms = [warm(Gemm(64 * tiles_m, 64 * tiles_n, 64 * n)) for n in (16, 32)]
+    short, long = (cycles(run(gemm, multistage(64, 64, 64, stages), gpu, without=without)) for gemm in gemms)
+    return (long - short) / 16
+
+
+@pytest.mark.small
+def test_ctas_of_an_sm_share_its_tensor_cores():
+    """Three hide each other's barriers: m64n64k64 takes 128 cycles, one after another."""
+    gpu = whole_gpu("sm.count=1", "l2.sm_port_bytes_per_clk=1024")
+    assert per_k(1, 3, gpu, without=("smem_bandwidth",)) == pytest.approx(3 * 128, rel=0.01)
+
+
+@pytest.mark.small
+def test_ctas_of_an_sm_share_its_shared_memory():
+    """Of each 64x64x64 iteration 16 KiB come in and 16 KiB are read."""
+    assert per_k(1, 3, whole_gpu("sm.count=1")) == pytest.approx(3 * 2 * 128, rel=0.01)
+
+
+@pytest.mark.small
+def test_ctas_of_an_sm_share_its_port():
+    assert per_k(1, 3, whole_gpu("sm.count=1", "l2.sm_port_bytes_per_clk=16")) == pytest.approx(3 * 1024, rel=0.01)
+
+
+@pytest.mark.small
+def test_sms_of_a_gpc_share_its_port():
+    """Four tiles on four SMs, each of which alone would take 16 KiB in 326 cycles."""
+    assert per_k(1, 4, whole_gpu("l2.gpc_port_bytes_per_clk=64")) == pytest.approx(4 * 256, rel=0.01)
+    assert per_k(1, 4, whole_gpu()) == 326
+
+
+def test_a_kernel_of_little_work_runs_at_l2_s_rate():
+    """264 tiles of 64x64 that share nothing but L2: 4 KiB a cycle, within the 3 % that a few late CTAs leave."""
+    kernels = [
+        run(warm(Gemm(64 * 22, 64 * 12, 64 * n)), multistage(64, 64, 64, 6), GPU, without=("coalescing",))
+        for n in (32, 64)
+    ]
+    added = cycles(kernels[1]) - cycles(kernels[0])
+    moved = kernels[1].bytes["l2"]["read"] - kernels[0].bytes["l2"]["read"]
+    assert moved / added == pytest.approx(4096, rel=0.03)
 
 
 # Rates of the whole GPU.
@@ -249,7 +319,7 @@ def test_an_epilogue_longer_than_a_main_loop_shows_in_ping_pong():
 @pytest.mark.small
 @pytest.mark.parametrize(("n_k", "split"), [(16, 2), (16, 3), (17, 4), (10, 6), (16, 16)])
 def test_slices_cover_k_exactly(n_k, split):
-    config = replace(multistage(stages=2, smem_bytes=10_000, split_k=split), family="split_k")
+    config = multistage(stages=2, smem_bytes=10_000, split_k=split)
     kernel = run(Gemm(128, 128, 64 * n_k), config, whole_gpu("sm.count=1"), trace=True)
     loads, mmas = ([(tile, k) for tile, k, _, _ in spans(kernel, kind)] for kind in ("load", "mma"))
     assert sorted(k for _, k in loads) == list(range(n_k))
@@ -263,7 +333,7 @@ def test_slices_cover_k_exactly(n_k, split):
 @pytest.mark.parametrize("split", [1, 3, 4])
 def test_any_split_reads_each_operand_byte_once_and_writes_partial_sums(split):
     gemm = Gemm(128, 128, 64 * 12)
-    config = replace(multistage(split_k=split), family="split_k" if split > 1 else "multistage")
+    config = multistage(split_k=split)
     kernel = run(gemm, config, GPU)
     assert kernel.bytes["hbm"]["read"] == gemm.a_bytes + gemm.b_bytes
     assert kernel.bytes["sm"]["write"] == 128 * 128 * (4 * split if split > 1 else 2)
@@ -292,6 +362,24 @@ def test_multicast_divides_what_l2_serves(cluster_m, cluster_n):
 
 
 @pytest.mark.small
+@pytest.mark.parametrize(("l2", "found"), [("cold", (0, 1, 3)), ("warm", (4, 0, 0))])
+def test_lookups_name_what_they_found(l2, found):
+    """Two tiles of one row, no merging of requests: cold, one brings A and the other finds it on its way."""
+    lookups = run(Gemm(128, 256, 64, l2=l2), multistage(), GPU, without=("coalescing",)).lookups
+    assert (lookups["hits"], lookups["merged"], lookups["misses"]) == found
+
+
+@pytest.mark.small
+@pytest.mark.parametrize(("cluster_m", "cluster_n"), [(2, 1), (1, 2), (2, 2)])
+def test_clusters_read_each_row_and_column_once(cluster_m, cluster_n):
+    """Cold and small enough for L2: were a cluster to load another's rows, some bytes would never be read."""
+    gemm = Gemm(512, 512, 128)
+    kernel = run(gemm, persistent(cluster_m=cluster_m, cluster_n=cluster_n), GPU)
+    assert kernel.bytes["hbm"]["read"] == gemm.a_bytes + gemm.b_bytes
+    assert kernel.bytes["sm"]["write"] == gemm.c_bytes
+
+
+@pytest.mark.small
 def test_requests_of_a_gpc_merge_while_one_is_under_way():
     """Two tiles of one row ask for A at once: one read serves both, and both are as fast as one alone."""
     kernel = run(warm(Gemm(128, 256, 64)), multistage(), GPU)
@@ -301,6 +389,14 @@ def test_requests_of_a_gpc_merge_while_one_is_under_way():
     apart = run(warm(Gemm(128, 256, 64)), multistage(), GPU, without=("coalescing",))
     assert apart.lookups["coalesced"] == 0
     assert apart.bytes["l2"]["read"] == 4 * CHUNK_KIB * KIB
+
+
+@pytest.mark.small
+@pytest.mark.parametrize(("window_kib", "merged"), [(0, 0), (16, 0), (17, 1), (48, 1)])
+def test_a_gpc_remembers_a_request_for_so_many_bytes(window_kib, merged):
+    """Between the two requests for A, the first tile asked for its B: 16 KiB."""
+    kernel = run(warm(Gemm(128, 256, 64)), multistage(), whole_gpu(f"coalescing.cp_async_kib={window_kib}"))
+    assert kernel.lookups["coalesced"] == merged
 
 
 # The clock.

@@ -169,8 +169,8 @@ def test_kernels_are_not_slower_by_one_per_cent(key, name):
 
 @pytest.mark.parametrize("key", MAIN)
 def test_small_tiles_wander_only_where_requests_merge(key):
-    """An L2-bound kernel whose CTAs live off each other's requests falls in and out of step, some 2 % either way: the one
-    known exception to the law, and gone when requests do not merge."""
+    """An L2-bound kernel whose CTAs live off each other's requests falls in and out of step, some 2 % either way: the
+    one known exception to the law, and gone when requests do not merge."""
     config = multistage(64, 64, 64, 3)
     assert worst(config, key, without=("coalescing",)) < 1.01
     assert worst(config, key) < 1.03

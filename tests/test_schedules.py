@@ -282,14 +282,18 @@ def test_flops_are_the_operation_s_and_padding_to_whole_clusters(config):
 
 # Sampling.
 @pytest.mark.small
-def test_sampling_looks_for_whole_waves():
+def test_sampling_periods_are_bands_of_whole_waves():
+    """Bands of the raster, where DRAM traffic repeats; of a static schedule whole rounds; nothing of small kernels."""
     large = Gemm(16384, 16384, 16384)
     assert plan(large, full=True).work.sample_items == 0
     assert plan(SQUARE).work.sample_items == 0
-    assert plan(large, persistent()).work.sample_items == 132
-    grouped = plan(large, multistage(group=1)).work  # bands of 128 tiles, one a wave
-    assert grouped.sample_items == 128
-    assert plan(large, multistage(group=8)).work.sample_items == 132  # a band is longer than two waves
+    for group in (1, 4):
+        work = plan(large, multistage(group=group)).work
+        assert work.sample_items % (group * 128) == 0
+        assert work.n_agents <= work.sample_items <= work.n_agents + group * 128
+        work = plan(large, persistent(group=group)).work
+        assert work.sample_items % work.n_agents == 0
+        assert group * 128 <= work.sample_items <= group * 128 + work.n_agents
 
 
 @pytest.mark.small
