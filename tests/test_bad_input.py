@@ -448,10 +448,12 @@ def saved_with(path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
     return path
 
 
+def _with_time(value: object) -> Callable[[dict[str, Any]], object]:
+    return lambda header: header.update(time_s=value)
+
+
 EDITS: dict[str, Callable[[dict[str, Any]], object]] = {
-    **{
-        f"time {value}": lambda header, value=value: header.update(time_s=value) for value in (math.nan, 0, -1e-6, True)
-    },
+    **{f"time {value}": _with_time(value) for value in (math.nan, 0, -1e-6, True)},
     "time inf": lambda header: header.update(end_to_end_s=math.inf),
     "kernel nan": lambda header: header["kernels"][0].update(time_s=math.nan),
     "kernel time": lambda header: header["kernels"][0].update(time_s=-1.0),
