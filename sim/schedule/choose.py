@@ -27,7 +27,7 @@ TILE = ("block_m", "block_n", "block_k")
 def default_families(gemm: Gemm, gpu: Gpu) -> tuple[str, ...]:
     """Families that a library would use: warp-specialised kernels, split or not, where TMA can load the operands and
     the menu has one that fits; else cp.async rings, split or not."""
-    aligned = all(gemm.alignment_bytes(operand) >= TMA_BYTES for operand in "ab")
+    aligned = all(gemm.alignment_bytes(operand) >= TMA_BYTES for operand in "abc")
     tensor = flops_per_clk_per_sm("wgmma", gemm.dtype, gpu) > 0 and gemm.dtype not in ("fp64", "fp32")
     specialised = gpu.tensor.tma and aligned and tensor and has_any(gpu, "persistent", gemm)
     return ("persistent" if specialised else "multistage", "split_k")
