@@ -51,10 +51,11 @@ def simulate(
 
     Raises ConfigError for anything that does not fit, naming the parameter, the value and the allowed range.
     """
+    _check_types(workload, gpu, config, clock_mhz)
     options = Options(clock_mhz, full, trace, frozenset(without), sustained)
-    _check(options, gpu)
+    _check(options)
     check_memory(workload, gpu, stream_weights)
-    configs, most = ((config,), 1) if config else candidates(workload, gpu, family, tile)
+    configs, most = ((config,), 1) if config is not None else candidates(workload, gpu, family, tile)
     calls = _calls(workload, configs, gpu, options.untraced(), most, progress or (lambda done, total: None))
     best = min(calls, key=lambda call: call.time_s)
     if trace:
@@ -84,7 +85,19 @@ def _calls(
         raise refusals[0]
 
 
-def _check(options: Options, gpu: Gpu) -> None:
+def _check_types(workload: object, gpu: object, config: object, clock_mhz: object) -> None:
+    """Refuse what is no workload, GPU or configuration, such as a GPU's name where the GPU is wanted."""
+    if not isinstance(workload, Gemm):
+        raise ConfigError(f"workload = {str(workload)[:60]!r}: must be a workloads.Gemm")
+    if not isinstance(gpu, Gpu):
+        raise ConfigError(f"gpu = {str(gpu)[:60]!r}: must be a GPU, such as hwmodels.load_gpu('h200_sxm')")
+    if config is not None and not isinstance(config, KernelConfig):
+        raise ConfigError(f"config = {str(config)[:60]!r}: must be a KernelConfig or None")
+    if clock_mhz is not None and (isinstance(clock_mhz, bool) or not isinstance(clock_mhz, int | float)):
+        raise ConfigError(f"clock_mhz = {str(clock_mhz)[:60]!r}: must be a number or None")
+
+
+def _check(options: Options) -> None:
     if options.clock_mhz is not None and not 100 <= options.clock_mhz <= 10_000:
         raise ConfigError(f"clock = {options.clock_mhz:g} MHz: must be from 100 to 10000")
     for name in options.without:
