@@ -19,6 +19,8 @@ WIDEST_LOAD_BYTES = 16
 WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_500_000, 40_000_000
 """k-iterations of all CTAs up to which a kernel is simulated whole (0.3 s), and from which waves do as periods."""
 LEAST_PERIODS = 7
+LEAST_BAND = 1.5
+"""Waves that a band must have for its traffic to repeat."""
 WGMMA_M = 64
 WGMMA_MAX_N = 256
 WGMMA_K_BYTES = 32
@@ -217,10 +219,11 @@ def _sample_items(n_items: int, n_agents: int, persistent: bool, band: int, k_it
     """Items of one sampling period, or 0 where all is simulated.
 
     A period is a band of the raster (rounded to whole rounds of a static schedule), since DRAM traffic repeats by
-    bands; kernels with too few bands are simulated whole, unless they are so large that waves must do.
+    bands; kernels with too few bands are simulated whole, unless they are so large that waves must do. So are
+    persistent ones and narrow bands, whose SMs drift apart over the whole run (sampled, up to 6 % off).
     """
     iterations = n_items * k_iterations
-    if full or iterations < WHOLE_ITERATIONS:
+    if full or iterations < (HUGE_ITERATIONS if persistent or band < LEAST_BAND * n_agents else WHOLE_ITERATIONS):
         return 0
     period = -(-band // n_agents) * n_agents if persistent else band * -(-n_agents // band)
     if n_items >= LEAST_PERIODS * period and (iterations < HUGE_ITERATIONS or period * k_iterations < WHOLE_ITERATIONS):
