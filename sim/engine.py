@@ -479,7 +479,6 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     s.smem_fs += smem * w.cluster_size
     if ag.traced:
         _span(s, spans, 4, ag, ag.c_item, 0, t, end)
-    s.n_done += 1
     return end
 
 

@@ -135,7 +135,7 @@ def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
 MACHINE = _record(" ".join(name for name in Machine._fields if name != "gpc_side"))
 WORK = _record(" ".join(Work._fields))
 SCALARS = _record(
-    "bits fs_cycle hbm_free next_item n_done n_events end_fs skipped_fs skipped_items cycles_x1k "
+    "bits fs_cycle hbm_free next_item n_events end_fs skipped_fs skipped_items cycles_x1k "
     "check_at check_fs check_dram n_periods n_simulated n_spans spans_lost active active_at "
     "win_start win_end win_width n_win win_tensor win_l2r win_l2w win_hbmr win_hbmw win_active "
     "hbm_read hbm_write l2_read l2_write sm_read sm_write fabric coalesced n_access n_hit n_merged n_miss n_coalesced "
