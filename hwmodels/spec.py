@@ -141,6 +141,7 @@ class Hbm(Section):
     bandwidth_gb_per_s: float = quantity(0.1, 1e6, "peak of the pins")
     read_fraction: float = quantity(0.01, 1, "of the peak that long reads reach")
     write_fraction: float = quantity(0.01, 1, "of the peak that long writes reach")
+    copy_fraction: float = constant(0.01, 1, "of the peak that long copies reach, bytes read and written counted")
     latency_ns: float = quantity(1, 100_000, "added to the L2 latency when a line comes from memory")
     row_open_bytes: float = constant(0, 100_000, "bytes that could have moved in the time it takes to open a DRAM row")
     spread_ns: float = constant(0, 100_000, "added for each doubling of the lines of a chunk: its slowest line")

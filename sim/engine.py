@@ -84,8 +84,9 @@ def _front(s, nodes, i, sentinel):
 def _hbm_read(m, w, s, t, n_bytes):
     """Reserve HBM for a read, row openings included; returns when its last byte has moved."""
     dur = (n_bytes * m.hbm_read_fs_per_kib >> 10) * w.hbm_x256 >> 8
-    s.hbm_free = max(t, s.hbm_free) + dur
+    s.hbm_free = s.hbm_reading = max(t, s.hbm_free) + dur
     s.hbm_read += n_bytes
+    s.n_hbm_read += 1
     s.win_hbmr += n_bytes
     s.hbm_fs += dur
     return s.hbm_free
@@ -93,10 +94,11 @@ def _hbm_read(m, w, s, t, n_bytes):
 
 @jit
 def _hbm_write(m, s, t, n_bytes):
-    """Reserve HBM for a write-back."""
-    dur = n_bytes * m.hbm_write_fs_per_kib >> 10
+    """Reserve HBM for a write-back, dearer where reads queue: the bus turns round for it."""
+    dur = n_bytes * (m.hbm_mixed_fs_per_kib if s.hbm_reading > t else m.hbm_write_fs_per_kib) >> 10
     s.hbm_free = max(t, s.hbm_free) + dur
     s.hbm_write += n_bytes
+    s.n_hbm_write += 1
     s.win_hbmw += n_bytes
     s.hbm_fs += dur
 
@@ -152,6 +154,7 @@ def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
     _evict(m, w, s, nodes, other, t)
     _l2_serve(m, s, other, t, part)
     s.fabric += part
+    s.n_fabric += 1
     s.used[side] += part
     s.filled += part
     return arrival, missed
@@ -294,37 +297,52 @@ def _take_item(w, s, ag):
 
 
 @jit
-def _load_a(m, w, s, ag, nodes, lrc, k, t):
-    """The chunks of A for one iteration. Returns (latest data time, its reason)."""
+def _load(m, w, s, ag, nodes, lrc, first, tile, n_tiles, block, rows, l2_bytes, dram_bytes, hbm_fs, k, t):
+    """The chunks of one operand for one iteration: those of `n_tiles` tiles from `tile` on, of which `rows` are left to
+    the matrix's edge. Returns (latest data time, its reason)."""
     latest, reason = t, L2
     last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
-    for tile in range(ag.p_row, ag.p_row + w.cluster_m):
-        valid = min(w.block_m, w.rows_a - tile * w.block_m)
+    for i in range(n_tiles):
+        valid = min(block, rows - i * block)
         if valid <= 0:
             break
-        n_bytes = ((w.block_m if w.wrap else valid) * w.a_l2_bytes >> 8) * last_x256 >> 8
-        chunk = (ag.p_batch * w.grid_m * w.cluster_m + tile) * w.n_k + k
-        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, (valid * w.a_dram_bytes + 255) >> 8, w.a_hbm_fs, t)
+        n_bytes = ((block if w.wrap else valid) * l2_bytes >> 8) * last_x256 >> 8
+        chunk = first + (tile + i) * w.n_k + k
+        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, (valid * dram_bytes + 255) >> 8, hbm_fs, t)
         if data > latest:
             latest, reason = data, why
     return latest, reason
 
 
 @jit
-def _load_b(m, w, s, ag, nodes, lrc, k, t):
-    """The chunks of B for one iteration. Returns (latest data time, its reason)."""
-    latest, reason = t, L2
-    last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
-    for tile in range(ag.p_col, ag.p_col + w.cluster_n):
-        valid = min(w.block_n, w.rows_b - tile * w.block_n)
-        if valid <= 0:
-            break
-        n_bytes = ((w.block_n if w.wrap else valid) * w.b_l2_bytes >> 8) * last_x256 >> 8
-        chunk = w.first_b + (ag.p_batch * w.grid_n * w.cluster_n + tile) * w.n_k + k
-        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, (valid * w.b_dram_bytes + 255) >> 8, w.b_hbm_fs, t)
-        if data > latest:
-            latest, reason = data, why
-    return latest, reason
+def _load_both(m, w, s, ag, nodes, lrc, k, t):
+    """The chunks of A and B for one iteration. Returns (latest data time, its reason)."""
+    tile, n_tiles = ag.p_batch * w.grid_m * w.cluster_m + ag.p_row, w.cluster_m
+    rows = w.rows_a - ag.p_row * w.block_m
+    data, why = _load(
+        m, w, s, ag, nodes, lrc, 0, tile, n_tiles, w.block_m, rows, w.a_l2_bytes, w.a_dram_bytes, w.a_hbm_fs, k, t
+    )
+    tile, n_tiles = ag.p_batch * w.grid_n * w.cluster_n + ag.p_col, w.cluster_n
+    rows = w.rows_b - ag.p_col * w.block_n
+    data_b, why_b = _load(
+        m,
+        w,
+        s,
+        ag,
+        nodes,
+        lrc,
+        w.first_b,
+        tile,
+        n_tiles,
+        w.block_n,
+        rows,
+        w.b_l2_bytes,
+        w.b_dram_bytes,
+        w.b_hbm_fs,
+        k,
+        t,
+    )
+    return (data_b, why_b) if data_b > data else (data, why)
 
 
 @jit
@@ -363,10 +381,7 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
         sm.lsu_free = t
     ag.issue_free = t + w.issue_cycles * s.fs_cycle
     k = ag.p_k0 + ag.p_k
-    data, why = _load_a(m, w, s, ag, nodes, lrc, k, t)
-    data_b, why_b = _load_b(m, w, s, ag, nodes, lrc, k, t)
-    if data_b > data:
-        data, why = data_b, why_b
+    data, why = _load_both(m, w, s, ag, nodes, lrc, k, t)
     ready, why = _deliver(m, w, s, ag, sm, t, data, why)
     ag.ready[ag.p_slot] = ready
     ag.why[ag.p_slot] = why

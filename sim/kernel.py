@@ -125,7 +125,18 @@ def run_kernel(
     state = _state(machine, plan, trace)
     if warm:
         e.warm(state.machine, state.work, state.scalars, state.nodes, *warm_chunks(machine, plan.work))
-        for counter in ("hbm_read", "hbm_write", "back", "clean_out", "l2_fs", "hbm_fs", "hbm_free", "win_hbmw"):
+        for counter in (
+            "hbm_read",
+            "hbm_write",
+            "back",
+            "n_hbm_read",
+            "n_hbm_write",
+            "clean_out",
+            "l2_fs",
+            "hbm_fs",
+            "hbm_free",
+            "win_hbmw",
+        ):
             state.scalars[counter] = 0
         state.scalars["filled"] = int(state.scalars["used"].sum())
     if e.run(*state) == e.TOO_LONG:
@@ -177,10 +188,15 @@ def _bytes(work: rec.Work, c: Counters) -> dict[str, dict[str, int]]:
 
 
 def _requests(c: Counters) -> dict[str, dict[str, int]]:
-    return {
-        "l2": {"read": int(c["n_access"] - c["n_coalesced"]), "write": int(c["n_stores"])},
-        "sm": {"read": int(c["n_loads"]), "write": int(c["n_stores"])},
+    """As `KernelResult.requests` documents them."""
+    pairs = {
+        "hbm": (c["n_hbm_read"], c["n_hbm_write"]),
+        "l2": (c["n_access"] - c["n_coalesced"], c["n_stores"]),
+        "l2_fabric": (c["n_fabric"], 0),
+        "sm": (c["n_loads"], c["n_stores"]),
+        "smem": (c["n_mma"], c["n_stores"]),
     }
+    return {level: {"read": int(read), "write": int(write)} for level, (read, write) in pairs.items()}
 
 
 def _lookups(state: State, c: Counters) -> dict[str, int]:

@@ -26,10 +26,18 @@ MECHANISMS = (
     "clock",
     "barriers",
     "smem_bandwidth",
+    "bank_conflicts",
+    "sm_port",
+    "issue",
+    "cta_start",
+    "epilogue",
+    "row_opening",
+    "turn_round",
 )
 """What `without` can switch off: merged requests of a GPC, copies between L2 partitions (one L2 instead), the GPC's
 port, HBM time of write-backs, the growth of HBM latency with a chunk's lines, the moving clock (boost instead),
-barriers and the floor of an iteration, shared-memory bandwidth."""
+barriers and the floor of an iteration, shared-memory bandwidth, its conflicts, the SM's port, the time to issue loads,
+to start CTAs, to convert and write C, to open DRAM rows, to turn the DRAM bus from reads to writes."""
 
 
 def fs_per_cycle(mhz: float) -> int:
@@ -89,6 +97,18 @@ def gpc_sides(n_gpc: int, n_sides: int) -> npt.NDArray[np.int64]:
     return (np.arange(n_gpc, dtype=np.int64) + 2) // 3 % n_sides
 
 
+def _hbm_rates(gpu: Gpu, without: Collection[str]) -> tuple[int, int, int]:
+    """Femtoseconds of 1 KiB read, written, and written between reads: what a copy takes beyond its reads."""
+    hbm = gpu.hbm
+    reads, writes, copies = (
+        _fs_per_kib(hbm.bandwidth_gb_per_s * fraction)
+        for fraction in (hbm.read_fraction, hbm.write_fraction, hbm.copy_fraction)
+    )
+    if "write_back" in without:
+        return reads, 0, 0
+    return reads, writes, writes if "turn_round" in without else max(writes, 2 * copies - reads)
+
+
 def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], sustained: bool = False) -> Machine:
     """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off.
 
@@ -96,6 +116,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
     """
     n_gpc = len(gpc_sizes(gpu))
     sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
+    reads, writes, mixed = _hbm_rates(gpu, without)
     held = clock_mhz or (gpu.clock.boost_mhz if "clock" in without else None)
     return Machine(
         n_sm=gpu.sm.count,
@@ -107,11 +128,10 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         l2_write_weight_x256=round(256 * gpu.l2.write_weight),
         l2_cycles=round(gpu.l2.latency_cycles),
         far_cycles=round(gpu.l2.far_latency_cycles),
-        hbm_read_fs_per_kib=_fs_per_kib(gpu.hbm.bandwidth_gb_per_s * gpu.hbm.read_fraction),
-        hbm_write_fs_per_kib=0
-        if "write_back" in without
-        else _fs_per_kib(gpu.hbm.bandwidth_gb_per_s * gpu.hbm.write_fraction),
-        port_x1k_per_kib=round(2**20 / gpu.l2.sm_port_bytes_per_clk),
+        hbm_read_fs_per_kib=reads,
+        hbm_write_fs_per_kib=writes,
+        hbm_mixed_fs_per_kib=mixed,
+        port_x1k_per_kib=0 if "sm_port" in without else round(2**20 / gpu.l2.sm_port_bytes_per_clk),
         gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
         idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),
         tensor_mhz=round(gpu.activity.sustained_tensor_mhz if sustained else gpu.activity.tensor_mhz),

@@ -35,6 +35,8 @@ class Machine(NamedTuple):
     far_cycles: int
     hbm_read_fs_per_kib: int
     hbm_write_fs_per_kib: int
+    hbm_mixed_fs_per_kib: int
+    """Of a write among reads: what a copy takes beyond its reads."""
     port_x1k_per_kib: int
     """1/1024 SM cycles for 1 KiB into one SM."""
     gpc_x1k_per_kib: int
@@ -135,11 +137,12 @@ def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
 MACHINE = _record(" ".join(name for name in Machine._fields if name != "gpc_side"))
 WORK = _record(" ".join(Work._fields))
 SCALARS = _record(
-    "bits fs_cycle hbm_free next_item n_events end_fs skipped_fs skipped_items cycles_x1k "
+    "bits fs_cycle hbm_free hbm_reading next_item n_events end_fs skipped_fs skipped_items cycles_x1k "
     "check_at check_fs check_dram n_periods n_simulated n_spans spans_lost active active_at "
     "win_start win_end win_width n_win win_tensor win_l2r win_l2w win_hbmr win_hbmw win_active "
     "hbm_read hbm_write l2_read l2_write sm_read sm_write fabric coalesced n_access n_hit n_merged n_miss n_coalesced "
-    "filled written clean_out back overwritten tensor_fs smem_fs port_fs l2_fs hbm_fs n_mma n_loads n_stores",
+    "filled written clean_out back overwritten tensor_fs smem_fs port_fs l2_fs hbm_fs n_mma n_loads n_stores "
+    "n_hbm_read n_hbm_write n_fabric",
     ("waits", "i8", N_WAITS),
     ("period_fs", "i8", 3),
     ("period_dram", "i8", 3),

@@ -98,8 +98,9 @@ class KernelResult(_Alike):
     """{level: {"read": bytes, "write": bytes}}: read flows towards the tensor cores, write away from them."""
     requests: dict[str, dict[str, int]]
     """{level: {"read": n, "write": n}}. "sm": reads are the loads of one k-iteration by one CTA, or by a whole cluster
-    where CTAs form one, A and B counted together as one; "l2": reads are lookups of single chunks, without those served
-    by a neighbour SM's read. Writes, at either: stores of one CTA's output tile."""
+    where CTAs form one, A and B counted together as one; "smem": reads are k-iterations of the tensor cores; "l2":
+    lookups of single chunks, without those served by a neighbour SM's read; "hbm" and "l2_fabric": parts of chunks, a
+    chunk lying in as many as L2 has partitions. Writes: stores of one CTA's output tile, of "hbm" write-backs."""
     lookups: dict[str, int]
     """L2 lookups of tile chunks: accesses = hits + merged + misses; "coalesced": served with a neighbour SM's read;
     and bytes of C chunks: filled, written, clean_evicted, written_back, overwritten, resident."""

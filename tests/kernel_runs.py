@@ -22,7 +22,7 @@ CYCLE_FS = 10**6
 WHOLE = (
     "clock.base_mhz=1000", "clock.boost_mhz=1000",
     "hbm.bandwidth_gb_per_s=1024", "hbm.read_fraction=1", "hbm.write_fraction=1",  # 1 KiB a cycle
-    "hbm.latency_ns=200", "hbm.spread_ns=16", "hbm.row_open_bytes=0",
+    "hbm.copy_fraction=1", "hbm.latency_ns=200", "hbm.spread_ns=16", "hbm.row_open_bytes=0",
     "l2.bytes_per_clk=4096", "l2.latency_cycles=300", "l2.far_latency_cycles=200", "l2.write_weight=1",
     "l2.sm_port_bytes_per_clk=128", "l2.gpc_port_bytes_per_clk=1024",
     "kernel.epilogue_bytes_per_clk=32", "kernel.turnround_cycles=350",

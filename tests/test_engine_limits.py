@@ -254,6 +254,19 @@ def test_write_back_runs_at_hbm_peak():
     assert moved / KIB / cycles(kernel) == pytest.approx(1, abs=0.05)
 
 
+def test_writes_among_reads_cost_what_a_copy_costs_beyond_its_reads():
+    """Copies at 0.8 of the peak: 2 KiB in 2.5 cycles, of which 1 is the read, so each KiB written takes 1.5. A and B
+    stream in while C, larger than L2, goes out; the last writes meet no reads."""
+    gemm, config = Gemm(16384, 8192, 2048, out_dtype="fp32"), multistage(128, 128, 64, 3, warps=8)
+    gpu = whole_gpu("hbm.copy_fraction=0.8", "l2.capacity_mib=16")
+    kernel = run(gemm, config, gpu)
+    moved = kernel.bytes["hbm"]
+    busy_cycles = kernel.utilisation["hbm"] * cycles(kernel)
+    assert busy_cycles == pytest.approx((moved["read"] + 1.5 * moved["write"]) / KIB, rel=0.05)
+    even = run(gemm, config, gpu, without=("turn_round",))
+    assert even.utilisation["hbm"] * cycles(even) == pytest.approx(sum(even.bytes["hbm"].values()) / KIB, rel=0.01)
+
+
 # Waves.
 @pytest.mark.parametrize(("config", "between"), [(multistage(), 350), (persistent(), -700)])
 def test_one_and_a_bit_waves_take_two(config, between):

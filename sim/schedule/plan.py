@@ -100,31 +100,34 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collectio
     out_bytes = gemm.accumulator_bytes if config.split_k > 1 else gemm.c_element_bytes
     tile_bytes = config.block_m * config.block_n * out_bytes
     off, merge = "barriers" in without, "coalescing" not in without
+    starts, stores, issues = (int(name not in without) for name in ("cta_start", "epilogue", "issue"))
     epilogue = tile_bytes / gpu.kernel.epilogue_bytes_per_clk
     if is_persistent(config):
         p = gpu.persistent
         return {
-            "start_cycles": round(p.start_cycles),
+            "start_cycles": round(starts * p.start_cycles),
             "restart_cycles": 0,
             "barrier_cycles": 0,
             "drain_cycles": 0,
             "issue_cycles": 0,
             "lsu_cycles": 0,
             "latency_cycles": round(p.load_cycles),
-            "epilogue_cycles": round(p.epilogue_cycles + epilogue),
+            "epilogue_cycles": round(stores * (p.epilogue_cycles + epilogue)),
             "floor_x16": 0 if off else round(16 * p.iteration_cycles),
             "coalesce_bytes": EVERYTHING if merge else 0,
         }
     f, wide_bytes, by_registers = gpu.multistage, _wide_bytes(gemm, config), config.loads == "ldg"
     return {
-        "start_cycles": round(f.cta_start_cycles),
-        "restart_cycles": round(gpu.kernel.turnround_cycles + f.cta_start_cycles),
+        "start_cycles": round(starts * f.cta_start_cycles),
+        "restart_cycles": round(starts * (gpu.kernel.turnround_cycles + f.cta_start_cycles)),
         "barrier_cycles": 0 if off else round(f.barrier_cycles),
         "drain_cycles": 0 if off else round(f.drain_cycles),
-        "issue_cycles": 0 if by_registers else round(wide_bytes / f.issue_bytes_per_clk),
-        "lsu_cycles": round(wide_bytes / (32 * WIDEST_LOAD_BYTES) * f.register_load_cycles) if by_registers else 0,
+        "issue_cycles": 0 if by_registers else round(issues * wide_bytes / f.issue_bytes_per_clk),
+        "lsu_cycles": round(issues * wide_bytes / (32 * WIDEST_LOAD_BYTES) * f.register_load_cycles)
+        if by_registers
+        else 0,
         "latency_cycles": round(f.load_cycles),
-        "epilogue_cycles": round(f.epilogue_cycles + epilogue),
+        "epilogue_cycles": round(stores * (f.epilogue_cycles + epilogue)),
         "floor_x16": 0,
         "coalesce_bytes": round(1024 * gpu.coalescing.cp_async_kib) if merge else 0,
     }
@@ -200,9 +203,10 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     cycles, smem_bytes, flops = shape(gemm, config, tensor_rate(gemm, config, gpu))
     chunk = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
     row_bytes = config.block_k * gemm.a_element_bytes
-    conflict = gpu.multistage.narrow_row_weight if not is_persistent(config) and row_bytes < gpu.smem.banks * 4 else 1.0
+    narrow = not is_persistent(config) and row_bytes < gpu.smem.banks * 4 and "bank_conflicts" not in without
+    conflict = gpu.multistage.narrow_row_weight if narrow else 1.0
     on = 0 if "smem_bandwidth" in without else 16
-    epilogue = 2 * config.block_m * config.block_n * gemm.c_element_bytes
+    epilogue = 0 if "epilogue" in without else 2 * config.block_m * config.block_n * gemm.c_element_bytes
     iterations = -(-gemm.k // config.block_k // config.split_k)
     beside = epilogue / iterations if config.pingpong else 0.0  # during the other warpgroup's main loop
     values = {
@@ -281,7 +285,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
             256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
-        hbm_x256=round(256 * row_cost(gemm, config, gpu)),
+        hbm_x256=256 if "row_opening" in without else round(256 * row_cost(gemm, config, gpu)),
         huge=int(n_items * k_per_split >= HUGE_ITERATIONS),
         sample_items=_sample_items(n_items, agents, is_persistent(config), group * cols, k_per_split, full),
         **_operands(gemm, config, gpu, without),
