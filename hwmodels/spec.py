@@ -129,7 +129,8 @@ class L2(Section):
     latency_cycles: float = quantity(1, 100_000, "load to use of a hit in the near partition, by pointer chase")
     sm_port_bytes_per_clk: float = quantity(0.25, 2**16, "read bandwidth of one SM from L2")
     far_latency_cycles: float = constant(0, 100_000, "added where a line comes from the other partition")
-    gpc_port_bytes_per_clk: float = constant(0.25, 2**20, "read bandwidth of all SMs of one GPC together")
+    gpc_port_bytes_per_clk: float = constant(0.25, 2**20, "rate at which L2 sends to all SMs of one GPC together")
+    jitter_cycles: float = constant(0, 100_000, "width of what a load takes more or less than its mean")
     write_weight: float = constant(0, 100, "L2 time of a byte written, a byte read being 1")
 
 
@@ -144,6 +145,7 @@ class Hbm(Section):
     copy_fraction: float = constant(0.01, 1, "of the peak that long copies reach, bytes read and written counted")
     latency_ns: float = quantity(1, 100_000, "added to the L2 latency when a line comes from memory")
     row_open_bytes: float = constant(0, 100_000, "bytes that could have moved in the time it takes to open a DRAM row")
+    jitter_ns: float = constant(0, 100_000, "width of what memory adds to a load's latency, more or less than its mean")
     spread_ns: float = constant(0, 100_000, "added for each doubling of the lines of a chunk: its slowest line")
 
 
@@ -221,11 +223,9 @@ class SplitK(Section):
 
 
 class Coalescing(Section):
-    """One L2 read that serves several SMs of a GPC that ask for the same chunk while the first request is under way."""
+    """One L2 read that serves several SMs of a GPC that ask for the same chunk."""
 
-    cp_async_kib: float = constant(
-        0, 1e6, "requests of a GPC over which it remembers one by cp.async; one by TMA it keeps till the end"
-    )
+    window_cycles: float = constant(0, 1e6, "how long after a request that hits L2 another merges with it")
 
 
 class Activity(Section):

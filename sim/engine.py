@@ -202,27 +202,36 @@ def _lookup(m, w, s, nodes, side, chunk, held, hbm_fs, t):
 
 
 @jit
-def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, t):
-    """One agent asks for one chunk at time t. Returns (time its data reaches the GPC, reason it took so long)."""
+def _noise(ag, width):
+    """A deviate from 0 to `width`, uniform: each agent has its own sequence (a linear congruence)."""
+    ag.noise = (ag.noise * 1103515245 + 12345) & 0x7FFFFFFF
+    return (ag.noise >> 7) * width >> 24
+
+
+@jit
+def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t):
+    """One agent asks for one chunk at time t, merging with a request of its GPC if it can and is not `alone` (multicast).
+    Returns (time its data reaches the GPC, reason it took so long)."""
     s.n_access += 1
-    slot = chunk * m.n_gpc + ag.gpc
-    entry = lrc[slot]
-    if t < entry.until and s.gpc_asked[ag.gpc] - entry.asked < w.coalesce_bytes:
+    entry = lrc[chunk * m.n_gpc + ag.gpc]
+    asked = t + _noise(ag, w.scatter_cycles) * s.fs_cycle
+    if not alone and asked < entry.until:
         s.n_coalesced += 1
         s.coalesced += n_bytes
-        return entry.until, L2
+        return entry.data, L2
+    hbm_fs += _noise(ag, m.hbm_jitter_1024fs) * 1024 - m.hbm_jitter_1024fs * 512
     arrival, far = _lookup(m, w, s, nodes, ag.side, chunk, held, hbm_fs, t)
     served = _l2_serve(m, s, ag.side, t, n_bytes)
     s.l2_read += n_bytes
     s.win_l2r += n_bytes
+    port = max(t, s.gpc_free[ag.gpc]) + ((n_bytes * m.gpc_x1k_per_kib >> 10) * s.fs_cycle >> 10)
+    s.gpc_free[ag.gpc] = port
     cycles = m.l2_cycles + m.far_cycles if far else m.l2_cycles
-    data = max(served, arrival) + cycles * s.fs_cycle
-    s.gpc_asked[ag.gpc] += n_bytes
-    entry.until = data
-    entry.asked = s.gpc_asked[ag.gpc]
-    if arrival > max(served, t):
-        return data, HBM
-    return data, L2
+    data = max(served, arrival, port) + cycles * s.fs_cycle
+    if not alone:
+        entry.until = max(asked, arrival) + w.merge_cycles * s.fs_cycle
+        entry.data = data
+    return data, HBM if arrival > max(served, port) else L2
 
 
 @jit
@@ -297,18 +306,21 @@ def _take_item(w, s, ag):
 
 
 @jit
-def _load(m, w, s, ag, nodes, lrc, first, tile, n_tiles, block, rows, l2_bytes, dram_bytes, hbm_fs, k, t):
-    """The chunks of one operand for one iteration: those of `n_tiles` tiles from `tile` on, of which `rows` are left to
-    the matrix's edge. Returns (latest data time, its reason)."""
+def _load(m, w, s, ag, nodes, lrc, first, tiles, rows, operand, alone, k, t):
+    """The chunks of one operand for one iteration: `tiles` = (first, number), of which `rows` are left to the matrix's
+    edge; `operand` = (rows of a tile, bytes of a row from L2 and from HBM, HBM latency). Returns (latest data time, its
+    reason)."""
     latest, reason = t, L2
+    block, l2_bytes, dram_bytes, hbm_fs = operand
     last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
-    for i in range(n_tiles):
+    n_bytes = (block * l2_bytes >> 8) * last_x256 >> 8
+    for i in range(tiles[1]):
         valid = min(block, rows - i * block)
         if valid <= 0:
             break
-        n_bytes = ((block if w.wrap else valid) * l2_bytes >> 8) * last_x256 >> 8
-        chunk = first + (tile + i) * w.n_k + k
-        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, (valid * dram_bytes + 255) >> 8, hbm_fs, t)
+        chunk = first + (tiles[0] + i) * w.n_k + k
+        held = (valid * dram_bytes + 255) >> 8
+        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t)
         if data > latest:
             latest, reason = data, why
     return latest, reason
@@ -317,37 +329,20 @@ def _load(m, w, s, ag, nodes, lrc, first, tile, n_tiles, block, rows, l2_bytes, 
 @jit
 def _load_both(m, w, s, ag, nodes, lrc, k, t):
     """The chunks of A and B for one iteration. Returns (latest data time, its reason)."""
-    tile, n_tiles = ag.p_batch * w.grid_m * w.cluster_m + ag.p_row, w.cluster_m
+    tiles = ag.p_batch * w.grid_m * w.cluster_m + ag.p_row, w.cluster_m
+    operand = w.block_m, w.a_l2_bytes, w.a_dram_bytes, w.a_hbm_fs
     rows = w.rows_a - ag.p_row * w.block_m
-    data, why = _load(
-        m, w, s, ag, nodes, lrc, 0, tile, n_tiles, w.block_m, rows, w.a_l2_bytes, w.a_dram_bytes, w.a_hbm_fs, k, t
-    )
-    tile, n_tiles = ag.p_batch * w.grid_n * w.cluster_n + ag.p_col, w.cluster_n
+    data, why = _load(m, w, s, ag, nodes, lrc, 0, tiles, rows, operand, w.cluster_n > 1, k, t)
+    tiles = ag.p_batch * w.grid_n * w.cluster_n + ag.p_col, w.cluster_n
+    operand = w.block_n, w.b_l2_bytes, w.b_dram_bytes, w.b_hbm_fs
     rows = w.rows_b - ag.p_col * w.block_n
-    data_b, why_b = _load(
-        m,
-        w,
-        s,
-        ag,
-        nodes,
-        lrc,
-        w.first_b,
-        tile,
-        n_tiles,
-        w.block_n,
-        rows,
-        w.b_l2_bytes,
-        w.b_dram_bytes,
-        w.b_hbm_fs,
-        k,
-        t,
-    )
+    data_b, why_b = _load(m, w, s, ag, nodes, lrc, w.first_b, tiles, rows, operand, w.cluster_m > 1, k, t)
     return (data_b, why_b) if data_b > data else (data, why)
 
 
 @jit
 def _deliver(m, w, s, ag, sm, t, data, why):
-    """Move an iteration's bytes through the ports of GPC and SM into shared memory. Returns (ready, reason)."""
+    """Move an iteration's bytes through the SM's port into shared memory. Returns (ready, reason)."""
     fs = s.fs_cycle
     n_bytes = w.a_sm_bytes + w.b_sm_bytes
     s.sm_read += n_bytes * w.cluster_size
@@ -356,16 +351,14 @@ def _deliver(m, w, s, ag, sm, t, data, why):
     s.port_fs += dur * w.cluster_size
     port = max(t, sm.port_free) + dur
     sm.port_free = port
-    gpc_end = max(t, s.gpc_free[ag.gpc]) + ((n_bytes * w.cluster_size * m.gpc_x1k_per_kib >> 10) * fs >> 10)
-    s.gpc_free[ag.gpc] = gpc_end
     fill = w.fill_smem_x16 * fs >> 4
     sm.smem_free = max(t, sm.smem_free) + fill
     s.smem_fs += fill * w.cluster_size
     ready = data + dur
-    port = max(port, gpc_end) + m.l2_cycles * fs
+    port += m.l2_cycles * fs
     if port > ready:
         ready, why = port, PORT
-    return ready + w.latency_cycles * fs, why
+    return ready + (w.latency_cycles + _noise(ag, m.l2_jitter_cycles) - (m.l2_jitter_cycles >> 1)) * fs, why
 
 
 @jit

@@ -21,6 +21,8 @@ from sim.windows import even_windows
 
 N_WINDOWS = 512
 MAX_SPANS = 400_000
+SEED = 1
+"""Of the sequences by which loads of the agents vary."""
 TRACED_SMS = 4
 """SMs (of clusters, their first) whose CTAs are traced: those filled first."""
 _NAMES = rec.SCALARS.names or ()
@@ -71,6 +73,7 @@ def _agents(machine: rec.Machine, plan: Plan, traced_sms: int) -> Records:
     n = plan.work.n_agents
     agents = np.zeros(n, rec.AGENT)
     agents["number"] = np.arange(n)
+    agents["noise"] = np.random.default_rng(SEED).integers(0, 2**31, n)
     agents["sm"], agents["gpc"] = plan.placement.sm[:n], plan.placement.gpc[:n]
     agents["side"] = machine.gpc_side[agents["gpc"]]
     first = dict.fromkeys(agents["sm"].tolist())

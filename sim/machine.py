@@ -1,8 +1,8 @@
 """Turn a GPU's values into the integers that the engine runs on, and say where CTAs land.
 
 The order of CTAs over SMs was measured on an H200 (`sim/measure/topology.cu`): a plain grid fills one GPC after
-another, one CTA an SM, before any SM gets its second; clusters go round the GPCs. Request coalescing works inside a
-GPC while the first request is under way, and each L2 partition serves half of the GPCs.
+another, one CTA an SM, before any SM gets its second; a small one is spread over the GPCs. Requests merge inside a GPC,
+and each L2 partition serves half of the GPCs.
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ MECHANISMS = (
     "epilogue",
     "row_opening",
     "turn_round",
+    "jitter",
 )
 """What `without` can switch off: merged requests of a GPC, copies between L2 partitions (one L2 instead), the GPC's
 port, HBM time of write-backs, the growth of HBM latency with a chunk's lines, the moving clock (boost instead),
 barriers and the floor of an iteration, shared-memory bandwidth, its conflicts, the SM's port, the time to issue loads,
-to start CTAs, to convert and write C, to open DRAM rows, to turn the DRAM bus from reads to writes."""
+to start CTAs, to convert and write C, to open DRAM rows, to turn the DRAM bus from reads to writes,
+what loads take more or less than their mean."""
 
 
 def fs_per_cycle(mhz: float) -> int:
@@ -67,29 +69,57 @@ class Placement:
     gpc: npt.NDArray[np.int64]
 
 
-def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int) -> Placement:
-    """All agent slots of the GPU in launch order.
+def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int) -> Placement:
+    """All agent slots of the GPU in launch order, for a grid of `n_ctas` CTAs.
 
-    Plain grids fill GPC 0, then GPC 1 and so on. Clusters start with the singleton TPCs of GPC 0, which hold no more
-    than one TPC's SMs together, and then go round the GPCs, the last one first.
+    A plain grid fills GPC 0, then GPC 1 and so on, an SM each CTA; what does not fill all SMs is spread over GPCs. The
+    clusters of a persistent kernel take the singleton TPCs of GPC 0, which hold no more than one TPC's SMs together, and
+    then fill GPC after GPC: the hardware goes round the GPCs, but L2 traffic (counters.csv) says that neighbouring tiles
+    of nvjet kernels share a GPC.
     """
     sizes = gpc_sizes(gpu)
     first = np.concatenate([[0], np.cumsum(sizes)])
     if cluster_size == 1:
-        sm = np.tile(np.arange(gpu.sm.count, dtype=np.int64), ctas_per_sm)
+        sm = _plain_order(gpu, sizes, ctas_per_sm, n_ctas)
         return Placement(sm, np.searchsorted(first, sm, side="right").astype(np.int64) - 1)
-    singles = min(gpu.sm.singleton_tpcs, sizes[0] // gpu.sm.sms_per_tpc)
-    alone = singles * gpu.sm.sms_per_tpc
+    alone = _singletons(gpu, sizes)
     per_tpc = gpu.sm.sms_per_tpc * ctas_per_sm // cluster_size
-    slots = [(i * gpu.sm.sms_per_tpc, 0) for i in range(singles) for _ in range(per_tpc)]
-    room = [(size - (alone if g == 0 else 0)) * ctas_per_sm // cluster_size for g, size in enumerate(sizes)]
-    order = [len(sizes) - 1, *range(len(sizes) - 1)]
-    for turn in range(max(room)):
-        for g in order:
-            if turn < room[g]:
-                begin, size = (alone, sizes[0] - alone) if g == 0 else (int(first[g]), sizes[g])
-                slots.append((begin + turn * cluster_size % size, g))
+    slots = [(i, 0) for i in range(0, alone, gpu.sm.sms_per_tpc) for _ in range(per_tpc)]
+    for g, size in sorted(enumerate(sizes), key=lambda gpc: gpc[0] != len(sizes) - 1):
+        begin = alone if g == 0 else 0
+        room = (size - begin) * ctas_per_sm // cluster_size
+        slots += [(int(first[g]) + begin + i * cluster_size % (size - begin), g) for i in range(room)]
     return Placement(np.array([s for s, _ in slots], dtype=np.int64), np.array([g for _, g in slots], dtype=np.int64))
+
+
+def _singletons(gpu: Gpu, sizes: list[int]) -> int:
+    """SMs of GPC 0 in singleton TPCs; they come first in its numbering."""
+    return min(gpu.sm.singleton_tpcs * gpu.sm.sms_per_tpc, sizes[0])
+
+
+def _plain_order(gpu: Gpu, sizes: list[int], ctas_per_sm: int, n_ctas: int) -> npt.NDArray[np.int64]:
+    """The SM of every CTA slot of a plain grid.
+
+    CTAs left over from whole layers of one CTA an SM go to the SMs that come first when singletons, then one SM of each
+    TPC, then the second ones are dealt out round the GPCs (topology.csv, place_small).
+    """
+    everywhere = np.arange(gpu.sm.count, dtype=np.int64)
+    layers = [everywhere] * ctas_per_sm
+    whole, left = divmod(n_ctas, gpu.sm.count)
+    if left and whole < ctas_per_sm:
+        taken = np.sort(np.argsort(_ranks(gpu, sizes), kind="stable")[:left])
+        layers[whole] = np.concatenate([taken, np.setdiff1d(everywhere, taken)])
+    return np.concatenate(layers)
+
+
+def _ranks(gpu: Gpu, sizes: list[int]) -> npt.NDArray[np.int64]:
+    """The turn in which each SM gets its first CTA: singletons at once, then SM `which` of TPC `tpc` of each GPC."""
+    ranks = [0] * _singletons(gpu, sizes)
+    for g, size in enumerate(sizes):
+        for i in range(size - (len(ranks) if g == 0 else 0)):
+            tpc, which = divmod(i, gpu.sm.sms_per_tpc)
+            ranks.append(1 + (which * gpu.sm.tpcs_per_gpc + tpc) * len(sizes) + g)
+    return np.array(ranks, dtype=np.int64)
 
 
 def gpc_sides(n_gpc: int, n_sides: int) -> npt.NDArray[np.int64]:
@@ -133,6 +163,8 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         hbm_mixed_fs_per_kib=mixed,
         port_x1k_per_kib=0 if "sm_port" in without else round(2**20 / gpu.l2.sm_port_bytes_per_clk),
         gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
+        l2_jitter_cycles=0 if "jitter" in without else round(gpu.l2.jitter_cycles),
+        hbm_jitter_1024fs=0 if "jitter" in without else round(gpu.hbm.jitter_ns * 1e6 / 1024),
         idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),
         tensor_mhz=round(gpu.activity.sustained_tensor_mhz if sustained else gpu.activity.tensor_mhz),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,

@@ -40,7 +40,10 @@ class Machine(NamedTuple):
     port_x1k_per_kib: int
     """1/1024 SM cycles for 1 KiB into one SM."""
     gpc_x1k_per_kib: int
-    """1/1024 SM cycles for 1 KiB into one GPC."""
+    """1/1024 SM cycles for 1 KiB from L2 into one GPC."""
+    l2_jitter_cycles: int
+    """Width of what loads take more or less than their mean."""
+    hbm_jitter_1024fs: int
     idle_mhz: int
     tensor_mhz: int
     fixed_fs_per_cycle: int
@@ -87,8 +90,6 @@ class Work(NamedTuple):
     a_sm_bytes: int
     """Bytes of a whole chunk as an SM receives it."""
     b_sm_bytes: int
-    wrap: int
-    """1: rows past the edge are read as other rows (Triton's modulo), 0: not read (TMA)."""
     last_k_x256: int
     """Fraction of a chunk that the last k-iteration reads."""
     hbm_x256: int
@@ -118,8 +119,10 @@ class Work(NamedTuple):
     latency_cycles: int
     """Of a load instruction beyond L2's own latency (TMA)."""
     epilogue_cycles: int
-    coalesce_bytes: int
-    """A GPC's request merges with one under way while no more than this was asked for since; 0: never."""
+    merge_cycles: int
+    """A GPC's request merges with one whose data L2 does not have yet, or that it sent no more than this before."""
+    scatter_cycles: int
+    """Width of the order in which the threads of CTAs in step ask for the lines of a chunk."""
     sample_items: int
     """0: simulate everything; else the period whose repetition is looked for."""
     huge: int
@@ -149,11 +152,10 @@ SCALARS = _record(
     ("used", "i8", MAX_SIDES),
     ("l2_free", "i8", MAX_SIDES),
     ("gpc_free", "i8", MAX_GPCS),
-    ("gpc_asked", "i8", MAX_GPCS),
 )
 """Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
 AGENT = _record(
-    "number phase sm gpc side traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_slot c_item c_j "
+    "number phase noise sm gpc side traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_slot c_item c_j "
     "p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
     ("ready", "i8", MAX_STAGES),
     ("queue", "i8", MAX_STAGES + 2),
@@ -162,8 +164,8 @@ AGENT = _record(
 """One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, ring slot, item, items begun),
 p_ its producer's; a ring of stages with the time each is ready and why; the items its producer took."""
 SM = _record("port_free tensor_free smem_free lsu_free")
-LRC = _record("until asked")
-"""A chunk's request by one GPC: under way until; what the GPC had asked for by then."""
+LRC = _record("until data")
+"""A chunk's request by one GPC: others merge with it until; its data is there at."""
 NODE = np.dtype(
     (np.record, [("due", "i8"), ("moved", "i8"), ("prev", "i4"), ("next", "i4"), ("have", "i4"), ("part", "i4")])
 )

@@ -14,7 +14,8 @@ from sim.schedule.config import KernelConfig
 from sim.schedule.resources import Occupancy, flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
 
-EVERYTHING = 2**62
+NEVER_MERGE = -(2**31)
+"""Cycles by which no request is early enough for another."""
 WIDEST_LOAD_BYTES = 16
 WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_500_000, 40_000_000
 """k-iterations of all CTAs up to which a kernel is simulated whole (0.3 s), and from which waves do as periods."""
@@ -96,10 +97,10 @@ def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, flo
 
 def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collection[str]) -> dict[str, int]:
     """The constants of a family: start, barrier, drain, issue, load latency, epilogue, in cycles of the SM clock
-    (`floor_x16` in sixteenths, `coalesce_bytes` in bytes); `without` as in `build_plan`."""
+    (`floor_x16` in sixteenths, `merge_cycles` and `scatter_cycles` as in `Work`); `without` as in `build_plan`."""
     out_bytes = gemm.accumulator_bytes if config.split_k > 1 else gemm.c_element_bytes
     tile_bytes = config.block_m * config.block_n * out_bytes
-    off, merge = "barriers" in without, "coalescing" not in without
+    off, merge = "barriers" in without, NEVER_MERGE if "coalescing" in without else round(gpu.coalescing.window_cycles)
     starts, stores, issues = (int(name not in without) for name in ("cta_start", "epilogue", "issue"))
     epilogue = tile_bytes / gpu.kernel.epilogue_bytes_per_clk
     if is_persistent(config):
@@ -114,7 +115,8 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collectio
             "latency_cycles": round(p.load_cycles),
             "epilogue_cycles": round(stores * (p.epilogue_cycles + epilogue)),
             "floor_x16": 0 if off else round(16 * p.iteration_cycles),
-            "coalesce_bytes": EVERYTHING if merge else 0,
+            "merge_cycles": merge,
+            "scatter_cycles": 0,
         }
     f, wide_bytes, by_registers = gpu.multistage, _wide_bytes(gemm, config), config.loads == "ldg"
     return {
@@ -129,7 +131,8 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collectio
         "latency_cycles": round(f.load_cycles),
         "epilogue_cycles": round(stores * (f.epilogue_cycles + epilogue)),
         "floor_x16": 0,
-        "coalesce_bytes": round(1024 * gpu.coalescing.cp_async_kib) if merge else 0,
+        "merge_cycles": merge,
+        "scatter_cycles": 0 if "jitter" in without else round(gpu.l2.jitter_cycles),
     }
 
 
@@ -240,7 +243,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     fit = occupancy(config, gemm, gpu)
     grid_m, grid_n = cluster_tiles(gemm, config)
     size = config.cluster_m * config.cluster_n
-    placement = place(gpu, fit.ctas_per_sm, size)
+    placement = place(gpu, fit.ctas_per_sm, size, grid_m * grid_n * gemm.batch * config.split_k)
     if not len(placement.sm):
         raise ConfigError(
             f"cluster = {config.cluster_m}x{config.cluster_n}: no GPC of {gpu.name} has room for {size} CTAs at once"
@@ -279,7 +282,6 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         block_n=config.block_n,
         stages=config.stages,
         depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
-        wrap=int(not is_persistent(config)),
         last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
         c_l2_bytes=round(
             256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
