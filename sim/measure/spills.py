@@ -8,6 +8,7 @@ import os
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from typing import Any
 
@@ -25,6 +26,7 @@ CONFIGS = [  # accumulators of 256 registers a thread; mma.sync tiles with wide 
 ]  # fmt: skip
 SHAPES = [(4096, 4096, 4096), (4096, 4096, 1024), (2048, 4096, 4096), (512, 4096, 4096)]
 COUNTED = SHAPES[:2]
+N_SETS, N_CALLS = 6, 10
 PATTERN = (
     r"^(smsp__inst_executed_op_local.*|l1tex__t_(sectors|requests)_pipe_lsu_mem_local_op_(ld|st)(_lookup_(hit|miss))?)$"
 )
@@ -40,7 +42,7 @@ def compiled(tile: dict[str, int]) -> dict[str, int] | None:
     from sim.measure.triton_gemm import compile_only
 
     try:
-        compile_only(tile)
+        compile_only(tile, SHAPES[0])
     except Exception as error:
         print("skip", tile, repr(error)[:100])
         return None
@@ -49,29 +51,30 @@ def compiled(tile: dict[str, int]) -> dict[str, int] | None:
 
 def timed(tiles: list[dict[str, int]]) -> list[dict[str, Any]]:
     """One row per shape and tile: time, registers, spills, error against fp32."""
+    return [row for shape in SHAPES for row in _timed(shape, tiles)]
+
+
+def _timed(shape: tuple[int, int, int], tiles: list[dict[str, int]]) -> list[dict[str, Any]]:
     import torch
 
-    from sim.measure.timing import Pool, time_calls
+    from sim.measure.timing import pool, time_calls
     from sim.measure.triton_gemm import launch
 
-    pool, rows = Pool(2 << 30), []
-    for m, n, k in SHAPES:
-        inputs = [(pool.take(m, k), pool.take(n, k)) for _ in range(6)]
-        c = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
-        exact = inputs[0][0].float() @ inputs[0][1].float().t()
-        fits, calls = [], []
-        for tile in tiles:
-            try:
-                kernel = launch(tile, *inputs[0], c)
-            except Exception as error:
-                print("skip", tile, repr(error)[:100])
-                continue
-            row = {"m": m, "n": n, "k": k, **tile, "spills": kernel.n_spills, "smem": kernel.metadata.shared}
-            row["rel_err"] = round(((c.float() - exact).norm() / exact.norm()).item(), 5)
-            fits.append(row)
-            calls.append(lambda i, tile=tile, inputs=inputs, c=c: launch(tile, *inputs[i % 6], c))
-        for row, t in zip(fits, time_calls(calls, 10), strict=True):
-            rows.append(row | {"time_us": t.time_us, "time_us_min": t.time_us_min, "grid": t.grid, "regs": t.regs})
+    m, n, k = shape
+    inputs = [(pool("bf16").take(m, k), pool("bf16").take(n, k)) for _ in range(N_SETS)]
+    c = torch.empty(m, n, dtype=torch.bfloat16, device="cuda")
+    exact = inputs[0][0].float() @ inputs[0][1].float().t()
+
+    def call(tile: dict[str, int], i: int) -> Any:
+        return launch(tile, *inputs[i % N_SETS], c)
+
+    rows = []
+    for tile in tiles:
+        kernel = call(tile, 0)
+        row = {"m": m, "n": n, "k": k, **tile, "spills": kernel.n_spills, "smem": kernel.metadata.shared}
+        rows.append(row | {"rel_err": round(((c.float() - exact).norm() / exact.norm()).item(), 5)})
+    for row, t in zip(rows, time_calls([partial(call, tile) for tile in tiles], N_CALLS), strict=True):
+        row.update({"time_us": t.time_us, "time_us_min": t.time_us_min, "grid": t.grid, "regs": t.regs})
     return rows
 
 

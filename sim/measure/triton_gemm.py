@@ -53,10 +53,11 @@ def launch(tile: dict[str, int], a: Any, b: Any, c: Any) -> Any:
     return gemm_kernel[grid](a, b, c, m, n, k, k, k, n, **blocks, **options)
 
 
-def compile_only(tile: dict[str, int], even_k: bool = True) -> None:
-    """Put the kernel into Triton's cache without launching it. Raises what Triton raises for impossible tiles."""
+def compile_only(tile: dict[str, int], shape: tuple[int, int, int]) -> None:
+    """Put the kernel for (m, n, k) into Triton's cache without launching it. Raises what Triton raises."""
     from torch import bfloat16
 
+    m, n, k = shape
     blocks = {name: tile[name] for name in ("block_m", "block_n", "block_k", "group_m")}
-    options = {"num_warps": tile["warps"], "num_stages": tile["stages"], "even_k": even_k}
-    gemm_kernel.warmup(bfloat16, bfloat16, bfloat16, *(4096,) * 6, **blocks, **options, grid=(1,))
+    options = {"num_warps": tile["warps"], "num_stages": tile["stages"], "even_k": k % tile["block_k"] == 0}
+    gemm_kernel.warmup(bfloat16, bfloat16, bfloat16, m, n, k, k, k, n, **blocks, **options, grid=(1,))
