@@ -85,6 +85,67 @@ def test_programs_print_the_benches_that_mark_them(name: str) -> None:
     assert {case["bench"] for case in TABLES[name].cases(False)} <= printed
 
 
+# What the tables measured with these programs show.
+def shipped(name: str) -> list[dict[str, str]]:
+    with measured_path("h200_sxm", name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_coalescing_accounts_for_every_sector_read_from_l2() -> None:
+    """Asked of the coalescer, less what another SM's read served; the counters come from separate passes."""
+    for row in shipped("traffic"):
+        asked, merged, read = (
+            float(row[f"lrc__{name}.sum"])
+            for name in (
+                "request_sectors_op_read_coalescable",
+                "request_sectors_op_read_coalescing_achieved_type_hardware",
+                "lts2lrc_sectors_op_read",
+            )
+        )
+        assert merged <= 0.51 * asked
+        assert read == pytest.approx(asked - merged, rel=0.01, abs=6000)  # instructions and constants are some thousand
+
+
+def test_spilled_registers_are_reloaded_every_iteration() -> None:
+    """Where the accumulator does not fit, by 64-bit loads: half as many a warp and k-iteration as registers spilled."""
+    loads = {
+        (*(int(row[name]) for name in tiles.TILE), int(row["k"])): float(row["smsp__inst_executed_op_local_ld.sum"])
+        for row in shipped("spills")
+        if row["smsp__inst_executed_op_local_ld.sum"]
+    }
+    spilled = {
+        tuple(int(row[name]) for name in tiles.TILE): int(row["spills"])
+        for row in shipped("spills")
+        if int(row["spills"]) > 100 and int(row["warps"]) >= 4
+    }
+    assert len(spilled) == 9
+    for tile, registers in spilled.items():
+        block_m, block_n, block_k, _, warps, _ = tile
+        n_warps = (4096 // block_m) * (4096 // block_n) * warps
+        added = (loads[*tile, 4096] - loads[*tile, 1024]) / (3072 // block_k * n_warps)
+        assert added == pytest.approx(registers / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(("sms", "bytes_per_clk"), [(8, 641), (10, 631), (16, 644), (18, 637)])
+def test_a_gpc_reads_no_more_than_640_bytes_a_cycle(sms: int, bytes_per_clk: float) -> None:
+    marked = f"set=gpc=6;order=tpc;sms={sms};mode=cp.async.bulk"
+    (row,) = (row for row in shipped("ports") if row["param1"] == marked)
+    assert sms * float(row["value"].split(";")[0]) == pytest.approx(bytes_per_clk, abs=1)
+
+
+def test_energy_of_a_flop_follows_the_square_of_the_clock() -> None:
+    """All SMs at the power limit against half of them below it, above what an idle board with busy SMs draws."""
+    for bench in ("wgmma_bf16", "wgmma_e4m3"):
+        runs = {row["params"]: row for row in shipped("power") if row["bench"] == bench}
+        whole, half = (runs[f"data=normal;sms={sms}"] for sms in (132, 66))
+        base_watt = {132: 145, 66: 136}
+        joules = [
+            (float(row["mean_watt"]) - base_watt[sms]) / float(row["rate"]) for row, sms in ((whole, 132), (half, 66))
+        ]
+        clocks = float(whole["sm_mhz"]) / float(half["sm_mhz"])
+        assert joules[0] / joules[1] == pytest.approx(clocks**2, rel=0.03)
+
+
 # A run, on a table that needs nothing.
 class Fake:
     """A table of squares in batches of 4; `broken` cases raise, and `stop_at` interrupts before that case."""
