@@ -180,8 +180,8 @@ def test_measured_tables_are_shipped_and_others_refused():
         "microbench": 215,
         "topology": 4524,
         "overheads": 194,
-        "ports": 1117,
-        "power": 76,
+        "ports": 827,
+        "power": 70,
         "spills": 136,
         "traffic": 34,
     }.items():

@@ -82,7 +82,8 @@ def test_programs_print_the_benches_that_mark_them(name: str) -> None:
     """A part counts as measured when its bench is in the file, so the bench must be one that it prints."""
     with measured_path("h200_sxm", name).open(newline="") as file:
         printed = {row["bench"] for row in csv.DictReader(file)}
-    assert {case["bench"] for case in TABLES[name].cases(False)} <= printed
+    missing = {case["bench"] for case in TABLES[name].cases(False)} - printed
+    assert missing == ({"l1_read"} if name == "power" else set())  # PROTOCOL.md: dropped from the shipped run
 
 
 # What the tables measured with these programs show.
@@ -126,11 +127,11 @@ def test_spilled_registers_are_reloaded_every_iteration() -> None:
         assert added == pytest.approx(registers / 2, rel=0.01)
 
 
-@pytest.mark.parametrize(("sms", "bytes_per_clk"), [(8, 641), (10, 631), (16, 644), (18, 637)])
-def test_a_gpc_reads_no_more_than_640_bytes_a_cycle(sms: int, bytes_per_clk: float) -> None:
+@pytest.mark.parametrize("sms", [8, 10, 12, 14, 16, 18])
+def test_a_gpc_reads_640_bytes_a_cycle_by_however_many_sms(sms: int) -> None:
     marked = f"set=gpc=6;order=tpc;sms={sms};mode=cp.async.bulk"
     (row,) = (row for row in shipped("ports") if row["param1"] == marked)
-    assert sms * float(row["value"].split(";")[0]) == pytest.approx(bytes_per_clk, abs=1)
+    assert sms * float(row["value"].split(";")[0]) == pytest.approx(640, rel=0.03)
 
 
 def test_energy_of_a_flop_follows_the_square_of_the_clock() -> None:

@@ -40,6 +40,7 @@ __device__ int start_together(const Job& j) {  // rank of this SM among the chos
   __syncthreads(); return me;
 }
 __device__ void finish(const Job& j, int me, long long c0) { __syncthreads(); if (threadIdx.x == 0) j.out[me] = clock64() - c0; }
+__device__ uint32_t folded(uint4 v) { return v.x ^ v.y ^ v.z ^ v.w; }  // all of it: the compiler narrows a load of which a part is used
 template <int DEPTH> __global__ void __launch_bounds__(1024) load(Job j) {  // DEPTH x 16 B a thread in flight
   int me = start_together(j); if (me < 0) return;
   const char* p = j.data + me * j.bytes + threadIdx.x * 16; uint32_t x = 0; long long c0 = clock64();
@@ -48,7 +49,7 @@ template <int DEPTH> __global__ void __launch_bounds__(1024) load(Job j) {  // D
 #pragma unroll
     for (int i = 0; i < DEPTH; i++) asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v[i].x), "=r"(v[i].y), "=r"(v[i].z), "=r"(v[i].w) : "l"(p + at + i * blockDim.x * 16));
 #pragma unroll
-    for (int i = 0; i < DEPTH; i++) x ^= v[i].x ^ v[i].w;
+    for (int i = 0; i < DEPTH; i++) x ^= folded(v[i]);
   }
   finish(j, me, c0); if (x == 12345) *j.out = x;
 }
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(1024) async(Job j) {  // cp.async: `depth` gro
   for (int r = 0; r < j.reps; r++) for (size_t at = 0; at < j.bytes; at += step) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\ncp.async.commit_group;" :: "r"(dst + slot * step), "l"(p + at) : "memory");
     slot = slot + 1 == j.depth ? 0 : slot + 1;
-    if (j.depth == 1) asm volatile("cp.async.wait_group 0;" ::: "memory"); else if (j.depth == 2) asm volatile("cp.async.wait_group 1;" ::: "memory"); else asm volatile("cp.async.wait_group 7;" ::: "memory");
+    if (j.depth == 1) asm volatile("cp.async.wait_group 0;" ::: "memory"); else if (j.depth == 4) asm volatile("cp.async.wait_group 3;" ::: "memory"); else if (j.depth == 2) asm volatile("cp.async.wait_group 1;" ::: "memory"); else asm volatile("cp.async.wait_group 7;" ::: "memory");
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory"); finish(j, me, c0);
 }
@@ -96,20 +97,20 @@ enum Mode { LOAD, LOAD_SMALL_L1, ASYNC, BULK, STORE };
 static const char* MODE[] = {"ld.global.cg", "ld.global.cg;l1=small", "cp.async.cg", "cp.async.bulk", "st.global"};
 static void launch(const Bench& b, Mode mode, Job j, int threads) {
   const int large = 200 * 1024, smem = mode == LOAD || mode == STORE ? 0 : large; CK(cudaMemset(b.go, 0, 4));
-  if (mode == LOAD || mode == LOAD_SMALL_L1) { if (j.depth == 8) load<8><<<b.sms, threads, smem>>>(j); else if (j.depth == 2) load<2><<<b.sms, threads, smem>>>(j); else load<1><<<b.sms, threads, smem>>>(j); }
+  if (mode == LOAD || mode == LOAD_SMALL_L1) { if (j.depth == 8) load<8><<<b.sms, threads, smem>>>(j); else if (j.depth == 4) load<4><<<b.sms, threads, smem>>>(j); else if (j.depth == 2) load<2><<<b.sms, threads, smem>>>(j); else load<1><<<b.sms, threads, smem>>>(j); }
   if (mode == ASYNC) async<<<b.sms, threads, smem>>>(j);
   if (mode == STORE) store<<<b.sms, threads, smem>>>(j);
   if (mode == BULK) bulk<<<b.sms, 32, smem>>>(j);
   CK(cudaGetLastError()); CK(cudaDeviceSynchronize());
 }
 // bytes per cycle of each chosen SM: mean, least, most; from L2 (a first launch brings the lines near) or, `cold`, from HBM
-static void rate(const Bench& b, const char* bench, const std::string& name, const Set& set, Mode mode, int threads, int depth, int piece, bool cold = false) {
+static void rate(const Bench& b, const char* bench, const std::string& name, const Set& set, Mode mode, int threads, int depth, int piece, bool cold = false, size_t bytes = 128 << 10) {
   Set rank(b.sms, -1); for (size_t i = 0; i < set.size(); i++) rank[set[i]] = i;
   CK(cudaMemcpy(b.rank, rank.data(), b.sms * 4, cudaMemcpyHostToDevice)); CK(cudaMemset(b.out, 0, 8 * set.size()));
   static size_t turn = 0; char* data = cold ? b.data + (turn++ % 32 << 26) : b.data;  // elsewhere each time: more than L2 holds lies between two uses
-  Job j{data, cold ? 16ul << 20 : 128ul << 10, b.rank, 8, depth, piece, b.go, b.out};
+  Job j{data, cold ? 16ul << 20 : bytes, b.rank, 8, depth, piece, b.go, b.out};
   if (!cold) launch(b, mode, j, threads);
-  j.reps = cold ? 1 : 64; launch(b, mode, j, threads);
+  j.reps = cold ? 1 : std::max<int>(2, (8 << 20) / bytes); launch(b, mode, j, threads);
   std::vector<long long> h(set.size()); CK(cudaMemcpy(h.data(), b.out, h.size() * 8, cudaMemcpyDeviceToHost));
   double sum = 0, least = 1e9, most = 0; for (long long c : h) { if (!c) { fprintf(stderr, "no CTA on an SM of %s\n", name.c_str()); return; } double v = (double)j.bytes * j.reps / c; sum += v; least = std::min(least, v); most = std::max(most, v); }
   printf("%s,%s;mode=%s,mean;min;max,%.2f;%.2f;%.2f,B/clk/SM\n", bench, name.c_str(), MODE[mode], sum / h.size(), least, most);
@@ -140,10 +141,14 @@ static void spread(const Bench& b, const std::vector<Set>& gpcs) {
 }
 static void in_flight(const Bench& b, const Set& s, const char* name) {  // Little's law
   std::string head = "set=" + std::string(name);
-  for (int piece : {1024, 2048, 4096, 8192, 16384}) for (int depth : {1, 2, 4, 8, 16, 32, 64}) if (piece * depth <= 192 * 1024)
+  for (int piece : {1024, 2048, 4096, 8192, 16384, 32768, 65536}) for (int depth : {1, 2, 4, 8, 16, 32, 64}) if (piece * depth <= 192 * 1024)
     rate(b, "bytes_in_flight", head + ";piece=" + std::to_string(piece) + ";bytes=" + std::to_string(piece * depth), s, BULK, 0, depth, piece);
   for (int depth : {1, 2, 8}) for (int threads : {32, 64, 128, 256, 512, 1024})
     for (Mode mode : {LOAD, LOAD_SMALL_L1, ASYNC}) rate(b, "bytes_in_flight", head + ";threads=" + std::to_string(threads) + ";bytes=" + std::to_string(threads * 16 * depth), s, mode, threads, depth, 0);
+}
+static void footprints(const Bench& b, const Set& s, const char* name) {  // the same, over more of L2
+  for (size_t kib : {64, 128, 256, 512, 1024, 2048, 4096}) if (kib * s.size() <= 16384) for (Mode mode : {LOAD, ASYNC, BULK})
+    rate(b, "l2_footprint", "set=" + std::string(name) + ";kib_per_sm=" + std::to_string(kib), s, mode, 1024, mode == BULK ? 3 : 4, 65536, false, kib << 10);
 }
 static void hbm_in_flight(const Bench& b, const Set& s, const char* name) {
   for (int piece : {2048, 16384}) for (int depth : {1, 2, 4, 8, 12, 32, 64}) if (piece * depth <= 192 * 1024)
@@ -160,5 +165,6 @@ int main() {
   within_gpc(b, gpcs[0], "gpc=0"); within_gpc(b, *large, "gpc=" + std::to_string(large - &gpcs[0]));
   pairs_of_tpcs(b, *large); triples_of_tpcs(b, *large); spread(b, gpcs);
   in_flight(b, {gpcs[0][0]}, "one_sm"); in_flight(b, {gpcs[0][0], gpcs[0][1]}, "one_tpc"); in_flight(b, gpcs[0], "one_gpc"); Set all(b.sms); std::iota(all.begin(), all.end(), 0); in_flight(b, all, "all");
+  footprints(b, {gpcs[0][0]}, "one_sm"); footprints(b, gpcs[0], "one_gpc"); footprints(b, all, "all");
   hbm_in_flight(b, {gpcs[0][0]}, "one_sm"); hbm_in_flight(b, {gpcs[0][0], gpcs[0][1]}, "one_tpc"); hbm_in_flight(b, gpcs[0], "one_gpc"); hbm_in_flight(b, all, "all");
 }

@@ -27,6 +27,8 @@ __device__ uint4 load_cg(const void* p) { uint4 v; asm volatile("ld.global.cg.v4
 __device__ uint4 load_ca(const void* p) { uint4 v; asm volatile("ld.global.ca.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p)); return v; }
 __device__ uint4 load_shared(uint32_t p) { uint4 v; asm volatile("ld.volatile.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(p)); return v; }
 
+__device__ uint32_t folded(uint4 v) { return v.x ^ v.y ^ v.z ^ v.w; }  // all of it: the compiler narrows a load of which a part is used
+
 __global__ void spin(Args a) { Stamp s(a); int x = threadIdx.x; for (int i = 0; i < a.iters; i++) asm volatile("mad.lo.s32 %0, %0, %0, %1;" : "+r"(x) : "r"(i)); if (x == 12345) *a.sink = x; }
 __global__ void fp32_fma(Args a) {
   Stamp s(a); float x[8], m = ((const float*)a.data)[threadIdx.x], b = ((const float*)a.data)[threadIdx.x + 1024];
@@ -41,14 +43,14 @@ __global__ void shared_read(Args a) {  // 32 KiB a CTA, 4 x 16 B a thread and it
   __syncthreads(); Stamp s(a); uint32_t base = (uint32_t)__cvta_generic_to_shared(tile), x = 0;
   for (int i = 0; i < a.iters; i++)
 #pragma unroll
-    for (int j = 0; j < 4; j++) { uint4 v = load_shared(base + ((threadIdx.x + (j * 4 + i) * 128) & 2047) * 16); x ^= v.x ^ v.w; }
+    for (int j = 0; j < 4; j++) x ^= folded(load_shared(base + ((threadIdx.x + (j * 4 + i) * 128) & 2047) * 16));
   if (x == 12345) *a.sink = x;
 }
 __global__ void l1_read(Args a) {  // 16 KiB a CTA out of L1
   Stamp s(a); uint32_t x = 0; const char* p = a.data + (blockIdx.x * 16384l) % a.bytes;
   for (int i = 0; i < a.iters; i++)
 #pragma unroll
-    for (int j = 0; j < 4; j++) { uint4 v = load_ca(p + ((threadIdx.x + (j * 4 + i) * 64) & 1023) * 16); x ^= v.x ^ v.w; }
+    for (int j = 0; j < 4; j++) x ^= folded(load_ca(p + ((threadIdx.x + (j * 4 + i) * 64) & 1023) * 16));
   if (x == 12345) *a.sink = x;
 }
 __global__ void read_all(Args a) {  // the grid walks all bytes, 4 x 16 B a thread in flight
@@ -56,7 +58,7 @@ __global__ void read_all(Args a) {  // the grid walks all bytes, 4 x 16 B a thre
   for (int r = 0; r < a.iters; r++)
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i + 3 * step < n; i += 4 * step) {
       uint4 v = load_cg(p + i), w = load_cg(p + i + step), y = load_cg(p + i + 2 * step), z = load_cg(p + i + 3 * step);
-      x ^= v.x ^ w.y ^ y.z ^ z.w;
+      x ^= folded(v) ^ folded(w) ^ folded(y) ^ folded(z);
     }
   if (x == 12345) *a.sink = x;
 }
