@@ -180,6 +180,10 @@ def test_measured_tables_are_shipped_and_others_refused():
         "microbench": 215,
         "topology": 4524,
         "overheads": 194,
+        "ports": 827,
+        "power": 70,
+        "spills": 136,
+        "traffic": 34,
     }.items():
         with measured_path("h200_sxm", table).open() as file:
             assert sum(1 for _ in csv.reader(file)) == n_rows + 1

@@ -1,8 +1,9 @@
 // Fixed costs: a slot's turn-round between CTAs, barriers, one k-iteration of a warp-specialised consumer.
-// Usage: overheads   (CSV on standard output: bench,param1,param2,value,unit)
+// Usage: overheads [turnround | barriers | rings]   (CSV on standard output: bench,param1,param2,value,unit)
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 #include <algorithm>
 #include <map>
@@ -91,4 +92,7 @@ static void rings(int sms) {
     printf("ring_iteration,blocks=%d;stages=%d,wgmma_n8=%d;copy=%d,%.1f,cycles\n", blocks, stages, mma, copy, h / 2000.0);
   }
 }
-int main() { cudaDeviceProp p; CK(cudaGetDeviceProperties(&p, 0)); turnround(p.multiProcessorCount); barriers(p.multiProcessorCount); rings(p.multiProcessorCount); }
+int main(int argc, char** argv) {
+  cudaDeviceProp p; CK(cudaGetDeviceProperties(&p, 0)); const struct { const char* name; void (*run)(int); } parts[] = {{"turnround", turnround}, {"barriers", barriers}, {"rings", rings}};
+  for (auto& part : parts) if (argc < 2 || !strcmp(argv[1], part.name)) part.run(p.multiProcessorCount);
+}

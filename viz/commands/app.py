@@ -105,3 +105,22 @@ def validate(
     from viz.commands.validate import validate
 
     validate(measurements, gpu, sets or [], tile=tile, limit=limit, markdown=markdown, json=json)
+
+
+@app.command()
+def measure(
+    folder: Annotated[
+        str,
+        option("Folder for the tables; what it holds already is kept", "DIR", "-o", "--output"),
+    ] = "measured",
+    only: Annotated[str | None, option("Measure these tables alone, as gemm,counters", "NAMES")] = None,
+    quick: Annotated[bool, option("A few cases of each table, in some minutes", None, "--quick")] = False,
+    listing: Annotated[bool, option("List the tables and measure nothing", None, "--list")] = False,
+) -> None:
+    """Measure this machine's NVIDIA GPU: microbenchmarks, GEMMs, tiles, counters, power. Needs PyTorch."""
+    from viz.commands.measure import list_tables, measure
+
+    if listing:
+        list_tables(only)
+    else:
+        measure(folder, only, quick)

@@ -31,10 +31,13 @@ class Status:
     text: str = "starting"
     done: int = 0
     total: int | None = None
+    left: str = ""
+    """How long it may still take, in words."""
 
     def line(self) -> str:
         """As one line without a bar."""
-        return self.text if self.total is None else f"{self.text}, {self.done} of {self.total}"
+        line = self.text if self.total is None else f"{self.text}, {self.done} of {self.total}"
+        return f"{line}, {self.left}" if self.left else line
 
 
 @contextlib.contextmanager
