@@ -16,6 +16,7 @@ _CHOICES = {
     "raster": ("m", "n"),
     "mma_m_along": ("m", "n"),
     "loads": ("cp_async", "tma", "ldg"),
+    "loop": ("triton", "cutlass"),
     "mma": ("wgmma", "mma_sync", "fma"),
 }
 _COUNTS = {

@@ -207,6 +207,7 @@ def _cutlass2(found: dict[str, str], launch: Launch) -> KernelConfig:
         group=_swizzle(launch, t0, t1),
         split_k=launch.splits(),
         loads="cp_async" if ampere else "ldg",
+        loop="cutlass",
         mma="fma" if found["unit"] == "simt" else "mma_sync",
         mma_k_bytes=16 if int(found["sm"]) < 80 else 32,
         mma_m_along="n",
@@ -249,6 +250,7 @@ def _cublas(found: dict[str, str], launch: Launch) -> KernelConfig:
         group=PLAIN,
         split_k=launch.splits(),
         loads="cp_async" if found["stages"] and found["arch"] == "ampere" else "ldg",
+        loop="cutlass",
         mma="fma" if simt else "mma_sync",
         mma_k_bytes=16 if found["shape"] == "1688" and found["arch"] != "ampere" else 32,
         mma_m_along="n",
@@ -275,6 +277,7 @@ def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
         group=PLAIN,
         split_k=launch.splits(),
         loads="cp_async" if int(found["sm"]) >= 80 else "ldg",
+        loop="cutlass",
         mma="wgmma" if found["groups"] else "fma" if "ffma" in found["rest"] else "mma_sync",
         name=launch.name,
     )

@@ -12,8 +12,8 @@ from sim.machine import Placement, place
 from sim.records import Work
 from sim.schedule import narrow
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import Occupancy, flops_per_clk_per_sm, occupancy
-from workloads.gemm import Gemm
+from sim.schedule.resources import Occupancy, consumer_threads, flops_per_clk_per_sm, occupancy
+from workloads.gemm import EPILOGUES, Gemm
 
 EVERYTHING = 2**62
 WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_500_000, 40_000_000
@@ -109,13 +109,21 @@ def _out_bytes(gemm: Gemm, config: KernelConfig) -> int:
     return gemm.accumulator_bytes if config.split_k > 1 and not config.split_in_place else gemm.c_element_bytes
 
 
+def _epilogue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles in which a tile leaves, beyond a fixed part: at the rate of stores, or as its threads work out what is
+    fused, one operation after another, if that takes longer; a narrow kernel's instructions likewise."""
+    elements = config.block_m * config.block_n
+    fused = 0 if config.split_k > 1 else EPILOGUES[gemm.epilogue]  # then the reduction applies it
+    arithmetic = narrow.DEPENDENT_CYCLES * fused * elements / consumer_threads(config)
+    stores = elements * _out_bytes(gemm, config) / gpu.kernel.epilogue_bytes_per_clk
+    return max(stores, arithmetic, narrow.epilogue_cycles(gemm, config) if not is_persistent(config) else 0.0)
+
+
 def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collection[str]) -> dict[str, int]:
     """The constants of a family: start, barrier, drain, issue, load latency, epilogue, in cycles of the SM clock
     (`floor_x16` in sixteenths, `coalesce_bytes` in bytes); `without` as in `build_plan`."""
-    out_bytes = _out_bytes(gemm, config)
-    tile_bytes = config.block_m * config.block_n * out_bytes
     off, merge = "barriers" in without, "coalescing" not in without
-    epilogue = tile_bytes / gpu.kernel.epilogue_bytes_per_clk
+    epilogue = _epilogue_cycles(gemm, config, gpu)
     if is_persistent(config):
         p = gpu.persistent
         return {
@@ -143,16 +151,19 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collectio
         "latency_cycles": round(
             f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
-        "epilogue_cycles": round(f.epilogue_cycles + max(epilogue, narrow.epilogue_cycles(gemm, config))),
+        "epilogue_cycles": round(f.epilogue_cycles + epilogue),
         "floor_x16": 0,
         "coalesce_bytes": round(1024 * gpu.coalescing.cp_async_kib) if merge else 0,
     }
 
 
 def _issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, l1: float) -> float:
-    """Time in which a CTA issues the copies of one iteration: at a fixed rate, or as L1 takes narrow ones."""
+    """Time that issuing the copies of one iteration keeps a CTA from its MMAs: none where they are issued between those,
+    unless they are narrow and wait for L1."""
     if narrow.is_narrow(gemm, config):
         return l1
+    if config.loop == "cutlass":
+        return 0.0
     chunk = sum(
         block * config.block_k * gemm.element_bytes(operand)
         for operand, block in (("a", config.block_m), ("b", config.block_n))
@@ -313,7 +324,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         block_n=config.block_n,
         stages=config.stages,
         depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
-        wrap=int(not is_persistent(config)),
+        wrap=int(not is_persistent(config) and config.loop == "triton"),
         last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
         c_l2_bytes=round(
             256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
