@@ -214,15 +214,18 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     """Bytes of rows and chunks of A and B at every level."""
     n_k = -(-gemm.k // config.block_k)
     values: dict[str, int] = {}
-    for operand, block, size in (
-        ("a", config.block_m, gemm.a_element_bytes),
-        ("b", config.block_n, gemm.b_element_bytes),
+    for operand, block, extent, size in (
+        ("a", config.block_m, gemm.m, gemm.a_element_bytes),
+        ("b", config.block_n, gemm.n, gemm.b_element_bytes),
     ):
-        values[f"{operand}_l2_bytes"] = round(
-            256 * _operand_row(gemm, operand, block, config.block_k, gpu.l2.sector_bytes)
-        )
+        masked = not is_persistent(config) and config.loop == "cutlass"
+        rows = extent / -(-extent // block) if masked else block
+        row = _operand_row(gemm, operand, block, config.block_k, gpu.l2.sector_bytes)
+        if narrow.is_narrow(gemm, config):  # L1 keeps the sector that two pieces share
+            row = min(config.block_k, gemm.k) * size
+        values[f"{operand}_l2_bytes"] = round(256 * row)
         values[f"{operand}_dram_bytes"] = max(1, round(256 * gemm.k * size / n_k))
-        values[f"{operand}_sm_bytes"] = block * config.block_k * size
+        values[f"{operand}_sm_bytes"] = round(rows * config.block_k * size)
         values[f"{operand}_hbm_fs"] = _hbm_latency_fs(gpu, block * config.block_k * size, without)
     return values
 
