@@ -158,8 +158,8 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collectio
 
 
 def _issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, l1: float) -> float:
-    """Time that issuing the copies of one iteration keeps a CTA from its MMAs: none where they are issued between those,
-    unless they are narrow and wait for L1."""
+    """Time that issuing the copies of one iteration keeps a CTA from its MMAs: none where they are issued between
+    those, unless they are narrow and wait for L1."""
     if narrow.is_narrow(gemm, config):
         return l1
     if config.loop == "cutlass":
