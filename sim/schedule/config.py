@@ -39,8 +39,8 @@ class KernelConfig:
     loads: str = "cp_async"
     """"cp_async" (16 B or less a thread), "tma" (bulk copies) or "ldg" (through registers, before Ampere)."""
     loop: str = "triton"
-    """How a multistage main loop is written. "triton": copies are issued after the MMAs of an iteration, and rows outside
-    the matrix load others instead. "cutlass": copies are issued between the MMAs, and rows outside are masked."""
+    """How a multistage main loop is written. "triton": copies are issued after the MMAs of an iteration, rows outside
+    the matrix load others instead. "cutlass": copies are issued between the MMAs, rows outside are masked."""
     load_bytes: int = 16
     """Bytes a thread loads at once, at most; less where rows are not aligned to it."""
     mma: str = "wgmma"

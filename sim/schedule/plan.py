@@ -104,6 +104,12 @@ def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, flo
     return flops / rate, smem, flops
 
 
+def _instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float, int]:
+    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration."""
+    shape = _wgmma if config.mma == "wgmma" else _mma_sync
+    return shape(gemm, config, tensor_rate(gemm, config, gpu))
+
+
 def _out_bytes(gemm: Gemm, config: KernelConfig) -> int:
     """Bytes of an element that the kernel stores: of C, or of a partial sum."""
     return gemm.accumulator_bytes if config.split_k > 1 and not config.split_in_place else gemm.c_element_bytes
@@ -176,8 +182,8 @@ def _loop_overlap(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     the last, before which that tile is stored to shared memory (CUTLASS, MmaPipelined)."""
     step = gemm.a_element_bytes if config.mma == "fma" else config.mma_k_bytes
     steps = max(1, config.block_k * gemm.a_element_bytes // step)
-    flops = 2 * config.block_m * config.block_n * config.block_k
-    return (1 - 1 / steps) * flops / tensor_rate(gemm, config, gpu)
+    cycles, smem_bytes, _ = _instructions(gemm, config, gpu)
+    return (1 - 1 / steps) * max(cycles, smem_bytes / gpu.smem.bytes_per_clk)
 
 
 def is_persistent(config: KernelConfig) -> bool:
@@ -249,8 +255,7 @@ def _fill_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
 def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
     """What one k-iteration of a CTA takes at the tensor cores and in shared memory (`*_x16`: sixteenths of a cycle of
     the SM clock; `smem_bytes_per_mma`: bytes), and the FLOPs it executes; `without` as in `build_plan`."""
-    shape = _wgmma if config.mma == "wgmma" else _mma_sync
-    cycles, smem_bytes, flops = shape(gemm, config, tensor_rate(gemm, config, gpu))
+    cycles, smem_bytes, flops = _instructions(gemm, config, gpu)
     on = 0 if "smem_bandwidth" in without else 16
     epilogue = 2 * config.block_m * config.block_n * gemm.c_element_bytes
     iterations = -(-gemm.k // config.block_k // config.split_k)
