@@ -9,6 +9,7 @@ shared memory and reads of fragments take turns there. Not modelled: rows that k
 from __future__ import annotations
 
 import math
+from collections import Counter
 from functools import lru_cache
 
 from hwmodels.spec import Gpu
@@ -58,8 +59,7 @@ def load_pattern(pitch: int, width: int, row_lanes: int, banks: int) -> tuple[fl
                 for lane in range(row_lanes)
             ]
             words = {(address + byte) // BANK_BYTES for address in lanes for byte in range(width)}
-            held = [word % banks for word in words]
-            fullest += max(held.count(bank) for bank in set(held))
+            fullest += max(Counter(word % banks for word in words).values())
             lines += len({word // banks for word in words})
     n = len(starts) * (VECTOR_BYTES // width)
     return fullest / n, lines / n
