@@ -103,6 +103,9 @@ class Tensor(Section):
     fp8_flops_per_clk_per_sm: float = rate(2**24, "fp8 operands, fp32 accumulators")
     int8_flops_per_clk_per_sm: float = rate(2**24, "int8 operands, int32 accumulators")
     mma_sync_fraction: float = quantity(0.01, 1, "of these rates that mma.sync instructions reach")
+    short_mma_fraction: float = quantity(
+        0.01, 1, "of that, mma.sync instructions half as deep (m16n8k8 of 2-byte types)"
+    )
     wgmma: bool = yes_no("has warpgroup instructions that read operands from shared memory")
     cp_async: bool = yes_no("has asynchronous copies from global to shared memory")
     tma: bool = yes_no("has the tensor memory accelerator")
@@ -199,7 +202,7 @@ class Multistage(Section):
     cta_start_cycles: float = constant(0, 1e6, "from the first instruction of a CTA to its first load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
     issue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA issues its loads")
-    register_load_cycles: float = constant(0, 10_000, "SM time of one warp's load through registers and its store")
+    l1_line_cycles: float = constant(0, 10_000, "time in which L1 finds one of the lines that a warp loads from")
     narrow_row_weight: float = constant(
         1, 100, "shared-memory time to write chunk rows narrower than all banks, whole rows being 1"
     )

@@ -62,8 +62,9 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
     """Simulate every kernel of one call. `hbm_taken_gb_per_s` is HBM bandwidth that copies in flight take away."""
     if hbm_taken_gb_per_s:
         gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
-    machine = build_machine(gpu, options.clock_mhz, options.without, options.sustained)
     plan = build_plan(gemm, config, gpu, options.full, options.without)
+    sustained = options.sustained and config.mma != "fma"  # it is the tensor cores whose long work slows the clock
+    machine = build_machine(gpu, options.clock_mhz, options.without, sustained)
     main = run_kernel(
         machine,
         plan,
@@ -95,17 +96,19 @@ def _describe(plan: Plan) -> dict[str, object]:
 
 
 def _before(plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
-    """The memset of a counter, where there is one."""
+    """The memset of a counter or of semaphores, where there is one."""
     unsplit = plan.work.persistent and plan.work.splits == 1
     time_s = memset_s(gpu, plan.work.n_items, plan.work.n_agents) if unsplit else 0.0
+    if plan.config.split_in_place:
+        time_s = gpu.persistent.memset_us * 1e-6
     return (_small_kernel("memset", time_s, main.sm_mhz, (0, 0), (0, 0)),) if time_s else ()
 
 
 def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
     """The kernel that adds split-K's partial sums, of which the main one wrote to HBM what L2 could not keep."""
-    if plan.work.splits == 1:
+    if plan.reduced_splits == 1:
         return ()
-    found = reduction(gpu, gemm, plan.work.splits, main.bytes["hbm"]["write"])
+    found = reduction(gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"])
     l2, hbm = (found.read_bytes, found.write_bytes), (found.hbm_read_bytes, found.hbm_write_bytes)
     return (_small_kernel("split-K reduction", found.time_s, main.sm_mhz, l2, hbm),)
 

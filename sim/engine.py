@@ -210,7 +210,7 @@ def _noise(ag, width):
 
 @jit
 def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t):
-    """One agent asks for one chunk at time t, merging with a request of its GPC if it can and is not `alone` (multicast).
+    """One agent asks for one chunk at time t; unless `alone` (multicast), it may merge with a request of its GPC.
     Returns (time its data reaches the GPC, reason it took so long)."""
     s.n_access += 1
     entry = lrc[chunk * m.n_gpc + ag.gpc]
@@ -313,11 +313,11 @@ def _load(m, w, s, ag, nodes, lrc, first, tiles, rows, operand, alone, k, t):
     latest, reason = t, L2
     block, l2_bytes, dram_bytes, hbm_fs = operand
     last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
-    n_bytes = (block * l2_bytes >> 8) * last_x256 >> 8
     for i in range(tiles[1]):
         valid = min(block, rows - i * block)
         if valid <= 0:
             break
+        n_bytes = ((block if w.wrap else valid) * l2_bytes >> 8) * last_x256 >> 8
         chunk = first + (tiles[0] + i) * w.n_k + k
         held = (valid * dram_bytes + 255) >> 8
         data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t)
@@ -369,9 +369,6 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
     if ag.p_item < 0:
         return
     t = max(t, ag.issue_free)
-    if w.lsu_cycles:
-        t = max(t, sm.lsu_free) + w.lsu_cycles * s.fs_cycle
-        sm.lsu_free = t
     ag.issue_free = t + w.issue_cycles * s.fs_cycle
     k = ag.p_k0 + ag.p_k
     data, why = _load_both(m, w, s, ag, nodes, lrc, k, t)

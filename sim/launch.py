@@ -72,7 +72,7 @@ def _tensors(gemm: Gemm) -> tuple[Tensor, ...]:
 
 def _partial_sums(call: Call) -> tuple[Tensor, ...]:
     """What the slices of split-K leave for the reduction; nothing without them."""
-    n_bytes = partial_bytes(call.gemm, call.plan.work.splits)
+    n_bytes = partial_bytes(call.gemm, call.plan.reduced_splits)
     return (Tensor(PARTIAL, n_bytes),) if n_bytes else ()
 
 
@@ -91,7 +91,7 @@ def _launch(call: Call, i: int, under: Under) -> Launch:
     writes: tuple[str, ...] = ("c",)
     if call.kernels[i].flops_executed == 0:
         reads, writes = ((PARTIAL, *extra), ("c",)) if i else ((), ())
-    elif call.plan.work.splits > 1:
+    elif call.plan.reduced_splits > 1:
         reads, writes = ("a", "b"), (PARTIAL,)
     return Launch(call.kernels[i].name, reads, writes, (Part(lambda rate: under(rate).kernels[i].time_s),))
 

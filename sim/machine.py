@@ -73,9 +73,9 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int) -> Placeme
     """All agent slots of the GPU in launch order, for a grid of `n_ctas` CTAs.
 
     A plain grid fills GPC 0, then GPC 1 and so on, an SM each CTA; what does not fill all SMs is spread over GPCs. The
-    clusters of a persistent kernel take the singleton TPCs of GPC 0, which hold no more than one TPC's SMs together, and
-    then fill GPC after GPC: the hardware goes round the GPCs, but L2 traffic (counters.csv) says that neighbouring tiles
-    of nvjet kernels share a GPC.
+    clusters of a persistent kernel take the singleton TPCs of GPC 0, which hold no more than one TPC's SMs together,
+    then fill GPC after GPC: the hardware goes round the GPCs, but L2 traffic (counters.csv) says that neighbouring
+    tiles of nvjet kernels share one.
     """
     sizes = gpc_sizes(gpu)
     first = np.concatenate([[0], np.cumsum(sizes)])

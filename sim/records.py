@@ -92,6 +92,8 @@ class Work(NamedTuple):
     b_sm_bytes: int
     last_k_x256: int
     """Fraction of a chunk that the last k-iteration reads."""
+    wrap: int
+    """1: rows past the matrix's edge are asked for too (Triton reads others, TMA boxes are whole)."""
     hbm_x256: int
     """Time of a read in units of its time in long rows, x256: rows opened for short runs cost more."""
     a_hbm_fs: int
@@ -114,8 +116,6 @@ class Work(NamedTuple):
     barrier_cycles: int
     drain_cycles: int
     issue_cycles: int
-    lsu_cycles: int
-    """Load-store unit's time for one iteration's loads through registers, shared by the CTAs of an SM."""
     latency_cycles: int
     """Of a load instruction beyond L2's own latency (TMA)."""
     epilogue_cycles: int
@@ -163,7 +163,7 @@ AGENT = _record(
 )
 """One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, ring slot, item, items begun),
 p_ its producer's; a ring of stages with the time each is ready and why; the items its producer took."""
-SM = _record("port_free tensor_free smem_free lsu_free")
+SM = _record("port_free tensor_free smem_free")
 LRC = _record("until data")
 """A chunk's request by one GPC: others merge with it until; its data is there at."""
 NODE = np.dtype(

@@ -214,9 +214,11 @@ def test_sectors_a_row_piece_touches(piece, pitch, expected):
 
 @pytest.mark.small
 def test_operands_take_their_bytes_from_l2_in_sectors():
-    aligned, odd = (plan(Gemm(256, 256, k), multistage(loads="ldg")).work for k in (1024, 1001))
+    """Loads through L1 find the sector that two pieces share there."""
+    aligned, odd = (plan(Gemm(256, 256, k)).work for k in (1024, 1032))
     assert aligned.a_l2_bytes == aligned.b_l2_bytes == 256 * 128
-    assert odd.a_l2_bytes == 256 * sectors_per_piece(128, 2002, 32) > 256 * 128
+    assert odd.a_l2_bytes == 256 * sectors_per_piece(128, 2064, 32) > 256 * 128
+    assert plan(Gemm(256, 256, 1001), multistage(loads="ldg")).work.a_l2_bytes == 256 * 128
     assert plan(Gemm(256, 256, 1024)).work.a_dram_bytes == 256 * 128
 
 

@@ -83,7 +83,7 @@ class Estimator:
         hbm_bytes_per_s = gpu.hbm.bandwidth_gb_per_s * 1e9 * gpu.hbm.read_fraction
         hbm_bytes_per_s /= plan.row_cost(self._gemm, config, gpu)
         iteration = self._iteration(config, cut, hbm_bytes_per_s)
-        family = plan.family_cycles(config, gpu, self._gemm, ())
+        family = plan.family_cycles(config, gpu, self._gemm)
         kernel_s = _persistent_s if plan.is_persistent(config) else _multistage_s
         time_s, clock_hz = 0.0, gpu.activity.active_mhz * 1e6
         for _ in range(2):

@@ -32,14 +32,21 @@ class KernelConfig:
     group: int = 1
     """Tiles (clusters) along `raster` in one band (Triton's GROUP_M with raster "m"; 1 = plain order)."""
     split_k: int = 1
+    split_in_place: bool = False
+    """Split-K only: slices add to C one after another (a memset of semaphores before), without a reduction kernel."""
     pingpong: bool = False
     """Persistent only: two consumer warpgroups alternate tiles (else both work on one tile: cooperative)."""
     loads: str = "cp_async"
     """"cp_async" (16 B or less a thread), "tma" (bulk copies) or "ldg" (through registers, before Ampere)."""
+    loop: str = "triton"
+    """How a multistage main loop is written. "triton": copies are issued after the MMAs of an iteration, rows outside
+    the matrix load others instead. "cutlass": copies are issued between the MMAs, rows outside are masked."""
     load_bytes: int = 16
     """Bytes a thread loads at once, at most; less where rows are not aligned to it."""
     mma: str = "wgmma"
     """"wgmma", "mma_sync" or "fma" (CUDA cores)."""
+    mma_k_bytes: int = 32
+    """Bytes along k of one mma.sync instruction: 32 for m16n8k16 of 2-byte types, 16 for m16n8k8."""
     mma_m_along: str = "m"
     """The side of C that the instruction's M runs along; "n" where the kernel computes the transpose."""
     n_ctas: int | None = None

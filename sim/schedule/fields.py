@@ -16,6 +16,7 @@ _CHOICES = {
     "raster": ("m", "n"),
     "mma_m_along": ("m", "n"),
     "loads": ("cp_async", "tma", "ldg"),
+    "loop": ("triton", "cutlass"),
     "mma": ("wgmma", "mma_sync", "fma"),
 }
 _COUNTS = {
@@ -32,6 +33,7 @@ _COUNTS = {
 _GIVEN = {"n_ctas": (1, 2**31 - 1), "registers_per_thread": (1, 2**16), "smem_bytes": (0, 2**31 - 1)}
 """{field that may be None: its range}."""
 LOAD_BYTES = (1, 2, 4, 8, 16)
+MMA_K_BYTES = (8, 16, 32)
 MOST_SPILL_BYTES = 2**20
 
 
@@ -64,10 +66,13 @@ def _check_given(config: KernelConfig) -> None:
             f"spill_bytes_per_thread = {_shown(config.spill_bytes_per_thread)}",
             f"an integer from 0 to {MOST_SPILL_BYTES}",
         )
-    if type(config.load_bytes) is not int or config.load_bytes not in LOAD_BYTES:
-        raise refused(f"load_bytes = {_shown(config.load_bytes)}", f"one of {', '.join(map(str, LOAD_BYTES))}")
-    if type(config.pingpong) is not bool:
-        raise refused(f"pingpong = {_shown(config.pingpong)}", "True or False")
+    for name, choices in (("load_bytes", LOAD_BYTES), ("mma_k_bytes", MMA_K_BYTES)):
+        value = getattr(config, name)
+        if type(value) is not int or value not in choices:
+            raise refused(f"{name} = {_shown(value)}", f"one of {', '.join(map(str, choices))}")
+    for name in ("pingpong", "split_in_place"):
+        if type(getattr(config, name)) is not bool:
+            raise refused(f"{name} = {_shown(getattr(config, name))}", "True or False")
     if not isinstance(config.name, str):
         raise refused(f"name = {_shown(config.name)}", "text")
 

@@ -207,7 +207,9 @@ def _cutlass2(found: dict[str, str], launch: Launch) -> KernelConfig:
         group=_swizzle(launch, t0, t1),
         split_k=launch.splits(),
         loads="cp_async" if ampere else "ldg",
+        loop="cutlass",
         mma="fma" if found["unit"] == "simt" else "mma_sync",
+        mma_k_bytes=16 if int(found["sm"]) < 80 else 32,
         mma_m_along="n",
         smem_bytes=stages * (t0 + t1) * block_k * element or None,
         load_bytes=min(16, int(found["align"]) * (element or 4)),
@@ -248,7 +250,9 @@ def _cublas(found: dict[str, str], launch: Launch) -> KernelConfig:
         group=PLAIN,
         split_k=launch.splits(),
         loads="cp_async" if found["stages"] and found["arch"] == "ampere" else "ldg",
+        loop="cutlass",
         mma="fma" if simt else "mma_sync",
+        mma_k_bytes=16 if found["shape"] == "1688" and found["arch"] != "ampere" else 32,
         mma_m_along="n",
         name=launch.name,
     )
@@ -273,6 +277,7 @@ def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
         group=PLAIN,
         split_k=launch.splits(),
         loads="cp_async" if int(found["sm"]) >= 80 else "ldg",
+        loop="cutlass",
         mma="wgmma" if found["groups"] else "fma" if "ffma" in found["rest"] else "mma_sync",
         name=launch.name,
     )
@@ -318,14 +323,16 @@ def _cutlass3(found: dict[str, str], launch: Launch) -> KernelConfig:
     n. Raster: along the side with fewer tiles, plain, as CUTLASS's default."""
     t0, t1, bk, c0, c1 = (int(found[key]) for key in ("t0", "t1", "bk", "c0", "c1"))
     swapped = found["letters"][2] == "n"
-    sides = {"block_m": t1, "block_n": t0, "cluster_m": c1, "cluster_n": c0}
-    if not swapped:
-        sides = {"block_m": t0, "block_n": t1, "cluster_m": c0, "cluster_n": c1}
-    tiles = launch.tiles(sides["block_m"], sides["block_n"])
+    block_m, block_n, cluster_m, cluster_n = (t1, t0, c1, c0) if swapped else (t0, t1, c0, c1)
+    tiles = launch.tiles(block_m, block_n)
     element = launch.gemm.a_element_bytes if launch.gemm else 2
     return KernelConfig(
         family="persistent",
+        block_m=block_m,
+        block_n=block_n,
         block_k=bk,
+        cluster_m=cluster_m,
+        cluster_n=cluster_n,
         stages=int(found["stages"]) or _filling_stages(t0, t1, bk * element),
         warps=(launch.threads or (384 if found["kind"] else 256)) // 32,
         raster="m" if tiles is None or tiles[1] > tiles[0] else "n",
@@ -336,7 +343,6 @@ def _cutlass3(found: dict[str, str], launch: Launch) -> KernelConfig:
         mma_m_along="n" if swapped else "m",
         n_ctas=math.prod(launch.grid) if launch.grid else None,
         name=launch.name,
-        **sides,
     )
 
 

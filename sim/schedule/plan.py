@@ -10,13 +10,24 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
+from sim.schedule import narrow
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import Occupancy, flops_per_clk_per_sm, occupancy
-from workloads.gemm import Gemm
+from sim.schedule.resources import Occupancy, consumer_threads, flops_per_clk_per_sm, occupancy
+from workloads.gemm import EPILOGUES, Gemm
 
 NEVER_MERGE = -(2**31)
 """Cycles by which no request is early enough for another."""
-WIDEST_LOAD_BYTES = 16
+SWITCHES: dict[str, dict[str, int]] = {
+    "barriers": {"barrier_cycles": 0, "drain_cycles": 0, "floor_x16": 0},
+    "coalescing": {"merge_cycles": NEVER_MERGE},
+    "cta_start": {"start_cycles": 0, "restart_cycles": 0},
+    "epilogue": {"epilogue_cycles": 0, "epi_smem_x16": 0},
+    "issue": {"issue_cycles": 0},
+    "jitter": {"scatter_cycles": 0},
+    "row_opening": {"hbm_x256": 256},
+    "smem_bandwidth": {"mma_smem_x16": 0, "fill_smem_x16": 0, "epi_smem_x16": 0},
+}
+"""Mechanism -> what stands in a kernel's integers without it."""
 WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_500_000, 40_000_000
 """k-iterations of all CTAs up to which a kernel is simulated whole (0.3 s), and from which waves do as periods."""
 LEAST_PERIODS = 7
@@ -26,6 +37,8 @@ WGMMA_M = 64
 WGMMA_MAX_N = 256
 WGMMA_K_BYTES = 32
 """Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async)."""
+MMA_K_BYTES = 32
+"""Bytes along k of an mma.sync instruction of full rate: m16n8k16 of 2-byte types, m16n8k8 of tf32, m16n8k32 of 1."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +51,11 @@ class Plan:
     occupancy: Occupancy
     n_slots: int
     flops_executed: int
+
+    @property
+    def reduced_splits(self) -> int:
+        """Slices of k whose partial sums a kernel of its own adds; 1 where there is none."""
+        return 1 if self.config.split_in_place else self.work.splits
 
 
 def sectors_per_piece(piece_bytes: float, pitch_bytes: int, sector_bytes: int) -> float:
@@ -60,7 +78,10 @@ def _operand_row(gemm: Gemm, operand: str, block_rows: int, block_k: int, sector
 def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """FLOPs a cycle of one SM that the instruction reaches at best."""
     rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
-    return rate * gpu.tensor.mma_sync_fraction if config.mma == "mma_sync" else rate
+    if config.mma != "mma_sync":
+        return rate
+    short = gpu.tensor.short_mma_fraction if config.mma_k_bytes < MMA_K_BYTES else 1.0
+    return rate * gpu.tensor.mma_sync_fraction * short
 
 
 def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
@@ -95,55 +116,85 @@ def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, flo
     return flops / rate, smem, flops
 
 
-def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm, without: Collection[str]) -> dict[str, int]:
+def _instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float, int]:
+    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration."""
+    shape = _wgmma if config.mma == "wgmma" else _mma_sync
+    return shape(gemm, config, tensor_rate(gemm, config, gpu))
+
+
+def _out_bytes(gemm: Gemm, config: KernelConfig) -> int:
+    """Bytes of an element that the kernel stores: of C, or of a partial sum."""
+    return gemm.accumulator_bytes if config.split_k > 1 and not config.split_in_place else gemm.c_element_bytes
+
+
+def _epilogue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles in which a tile leaves, beyond a fixed part: at the rate of stores, or as its threads work out what is
+    fused, one operation after another, if that takes longer; a narrow kernel's instructions likewise."""
+    elements = config.block_m * config.block_n
+    fused = 0 if config.split_k > 1 else EPILOGUES[gemm.epilogue]  # then the reduction applies it
+    arithmetic = narrow.DEPENDENT_CYCLES * fused * elements / consumer_threads(config)
+    stores = elements * _out_bytes(gemm, config) / gpu.kernel.epilogue_bytes_per_clk
+    return max(stores, arithmetic, narrow.epilogue_cycles(gemm, config) if not is_persistent(config) else 0.0)
+
+
+def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
     """The constants of a family: start, barrier, drain, issue, load latency, epilogue, in cycles of the SM clock
-    (`floor_x16` in sixteenths, `merge_cycles` and `scatter_cycles` as in `Work`); `without` as in `build_plan`."""
-    out_bytes = gemm.accumulator_bytes if config.split_k > 1 else gemm.c_element_bytes
-    tile_bytes = config.block_m * config.block_n * out_bytes
-    off, merge = "barriers" in without, NEVER_MERGE if "coalescing" in without else round(gpu.coalescing.window_cycles)
-    starts, stores, issues = (int(name not in without) for name in ("cta_start", "epilogue", "issue"))
-    epilogue = tile_bytes / gpu.kernel.epilogue_bytes_per_clk
+    (`floor_x16` in sixteenths, `merge_cycles` and `scatter_cycles` as in `Work`)."""
+    merge, epilogue = round(gpu.coalescing.window_cycles), _epilogue_cycles(gemm, config, gpu)
     if is_persistent(config):
         p = gpu.persistent
         return {
-            "start_cycles": round(starts * p.start_cycles),
+            "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
             "barrier_cycles": 0,
             "drain_cycles": 0,
             "issue_cycles": 0,
-            "lsu_cycles": 0,
             "latency_cycles": round(p.load_cycles),
-            "epilogue_cycles": round(stores * (p.epilogue_cycles + epilogue)),
-            "floor_x16": 0 if off else round(16 * p.iteration_cycles),
+            "epilogue_cycles": round(p.epilogue_cycles + epilogue),
+            "floor_x16": round(16 * p.iteration_cycles),
             "merge_cycles": merge,
             "scatter_cycles": 0,
         }
-    f, wide_bytes, by_registers = gpu.multistage, _wide_bytes(gemm, config), config.loads == "ldg"
+    f, l1 = gpu.multistage, narrow.l1_cycles(gemm, config, gpu)
+    start = f.cta_start_cycles + narrow.start_cycles(gemm, config)
+    by_registers = config.loads == "ldg"
     return {
-        "start_cycles": round(starts * f.cta_start_cycles),
-        "restart_cycles": round(starts * (gpu.kernel.turnround_cycles + f.cta_start_cycles)),
-        "barrier_cycles": 0 if off else round(f.barrier_cycles),
-        "drain_cycles": 0 if off else round(f.drain_cycles),
-        "issue_cycles": 0 if by_registers else round(issues * wide_bytes / f.issue_bytes_per_clk),
-        "lsu_cycles": round(issues * wide_bytes / (32 * WIDEST_LOAD_BYTES) * f.register_load_cycles)
-        if by_registers
-        else 0,
-        "latency_cycles": round(f.load_cycles),
-        "epilogue_cycles": round(stores * (f.epilogue_cycles + epilogue)),
+        "start_cycles": round(start),
+        "restart_cycles": round(gpu.kernel.turnround_cycles + start),
+        "barrier_cycles": round(f.barrier_cycles),
+        "drain_cycles": round(f.drain_cycles),
+        "issue_cycles": 0 if by_registers else round(_issue_cycles(gemm, config, gpu, l1)),
+        "latency_cycles": round(
+            f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
+        ),
+        "epilogue_cycles": round(f.epilogue_cycles + epilogue),
         "floor_x16": 0,
         "merge_cycles": merge,
-        "scatter_cycles": 0 if "jitter" in without else round(gpu.l2.jitter_cycles),
+        "scatter_cycles": round(gpu.l2.jitter_cycles),
     }
 
 
-def _wide_bytes(gemm: Gemm, config: KernelConfig) -> float:
-    """Bytes of one iteration's loads, weighted by instructions: a thread loads 16 B at a time where rows are aligned to
-    that, less where they are not."""
-    total = 0.0
-    for operand, block in (("a", config.block_m), ("b", config.block_n)):
-        width = min(config.load_bytes, gemm.alignment_bytes(operand))
-        total += block * config.block_k * gemm.element_bytes(operand) * WIDEST_LOAD_BYTES / width
-    return total
+def _issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, l1: float) -> float:
+    """Time that issuing the copies of one iteration keeps a CTA from its MMAs: none where they are issued between
+    those, unless they are narrow and wait for L1."""
+    if narrow.is_narrow(gemm, config):
+        return l1
+    if config.loop == "cutlass":
+        return 0.0
+    chunk = sum(
+        block * config.block_k * gemm.element_bytes(operand)
+        for operand, block in (("a", config.block_m), ("b", config.block_n))
+    )
+    return chunk / gpu.multistage.issue_bytes_per_clk
+
+
+def _loop_overlap(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles of an iteration's MMAs during which the next tile is on its way through registers: all steps along k but
+    the last, before which that tile is stored to shared memory (CUTLASS, MmaPipelined)."""
+    step = gemm.a_element_bytes if config.mma == "fma" else config.mma_k_bytes
+    steps = max(1, config.block_k * gemm.a_element_bytes // step)
+    cycles, smem_bytes, _ = _instructions(gemm, config, gpu)
+    return (1 - 1 / steps) * max(cycles, smem_bytes / gpu.smem.bytes_per_clk)
 
 
 def is_persistent(config: KernelConfig) -> bool:
@@ -169,7 +220,8 @@ def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     operand = "a" if gemm.m >= gemm.n else "b"
     size = gemm.a_element_bytes
     if gemm.k_is_contiguous(operand):
-        run = min(config.block_k * max(1, config.stages if is_persistent(config) else config.stages - 1), gemm.k) * size
+        ring = config.stages if is_persistent(config) else 1 if config.mma == "fma" else config.stages - 1
+        run = min(config.block_k * max(1, ring), gemm.k) * size
     else:
         run = (gemm.m if operand == "a" else gemm.n) * size  # neighbours read on along the same row
     return 1 + gpu.hbm.row_open_bytes / run
@@ -179,15 +231,18 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     """Bytes of rows and chunks of A and B at every level."""
     n_k = -(-gemm.k // config.block_k)
     values: dict[str, int] = {}
-    for operand, block, size in (
-        ("a", config.block_m, gemm.a_element_bytes),
-        ("b", config.block_n, gemm.b_element_bytes),
+    for operand, block, extent, size in (
+        ("a", config.block_m, gemm.m, gemm.a_element_bytes),
+        ("b", config.block_n, gemm.n, gemm.b_element_bytes),
     ):
-        values[f"{operand}_l2_bytes"] = round(
-            256 * _operand_row(gemm, operand, block, config.block_k, gpu.l2.sector_bytes)
-        )
+        masked = not is_persistent(config) and config.loop == "cutlass"
+        rows = extent / -(-extent // block) if masked else block
+        row = _operand_row(gemm, operand, block, config.block_k, gpu.l2.sector_bytes)
+        if narrow.is_narrow(gemm, config):  # L1 keeps the sector that two pieces share
+            row = min(config.block_k, gemm.k) * size
+        values[f"{operand}_l2_bytes"] = round(256 * row)
         values[f"{operand}_dram_bytes"] = max(1, round(256 * gemm.k * size / n_k))
-        values[f"{operand}_sm_bytes"] = block * config.block_k * size
+        values[f"{operand}_sm_bytes"] = round(rows * config.block_k * size)
         values[f"{operand}_hbm_fs"] = _hbm_latency_fs(gpu, block * config.block_k * size, without)
     return values
 
@@ -199,24 +254,30 @@ def _chunks(gemm: Gemm, tiles_m: int, tiles_n: int, n_k: int, splits: int) -> di
     return {"first_b": first_b, "first_c": first_c, "n_chunks": first_c + gemm.batch * splits * tiles_m * tiles_n}
 
 
+def _fill_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> float:
+    """Cycles of L1 and shared memory in which the chunks of one iteration get there."""
+    if config.loads == "ldg" or narrow.is_narrow(gemm, config):
+        return narrow.l1_cycles(gemm, config, gpu)
+    row_bytes = config.block_k * gemm.a_element_bytes
+    conflicts = row_bytes < gpu.smem.banks * 4 and "bank_conflicts" not in without
+    conflict = gpu.multistage.narrow_row_weight if conflicts else 1.0
+    return (config.block_m + config.block_n) * row_bytes * conflict / gpu.smem.bytes_per_clk
+
+
 def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
     """What one k-iteration of a CTA takes at the tensor cores and in shared memory (`*_x16`: sixteenths of a cycle of
     the SM clock; `smem_bytes_per_mma`: bytes), and the FLOPs it executes; `without` as in `build_plan`."""
-    shape = _wgmma if config.mma == "wgmma" else _mma_sync
-    cycles, smem_bytes, flops = shape(gemm, config, tensor_rate(gemm, config, gpu))
-    chunk = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
-    row_bytes = config.block_k * gemm.a_element_bytes
-    narrow = not is_persistent(config) and row_bytes < gpu.smem.banks * 4 and "bank_conflicts" not in without
-    conflict = gpu.multistage.narrow_row_weight if narrow else 1.0
-    on = 0 if "smem_bandwidth" in without else 16
-    epilogue = 0 if "epilogue" in without else 2 * config.block_m * config.block_n * gemm.c_element_bytes
+    cycles, smem_bytes, flops = _instructions(gemm, config, gpu)
+    epilogue = 2 * config.block_m * config.block_n * gemm.c_element_bytes
     iterations = -(-gemm.k // config.block_k // config.split_k)
     beside = epilogue / iterations if config.pingpong else 0.0  # during the other warpgroup's main loop
     values = {
         "mma_x16": max(1, round(16 * cycles)),
-        "mma_smem_x16": round(on * (smem_bytes + beside) / gpu.smem.bytes_per_clk),
-        "fill_smem_x16": 0 if is_persistent(config) else round(on * chunk * conflict / gpu.smem.bytes_per_clk),
-        "epi_smem_x16": 0 if config.pingpong else round(on * epilogue / gpu.smem.bytes_per_clk),
+        "mma_smem_x16": round(16 * (smem_bytes + beside) / gpu.smem.bytes_per_clk),
+        "fill_smem_x16": 0 if is_persistent(config) else round(16 * _fill_cycles(gemm, config, gpu, without)),
+        "epi_smem_x16": 0
+        if config.pingpong
+        else round(16 * max(epilogue / gpu.smem.bytes_per_clk, narrow.issue_cycles(gemm, config, gpu))),
         "smem_bytes_per_mma": round(smem_bytes),
     }
     return values, flops
@@ -255,7 +316,11 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     slots = len(placement.sm)
     agents = min(slots, n_items, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)
     mma, flops = mma_work(gemm, config, gpu, without)
-    out_bytes = gemm.accumulator_bytes if splits > 1 else gemm.c_element_bytes
+    values = {**_operands(gemm, config, gpu, without), **mma, **family_cycles(config, gpu, gemm)}
+    values["hbm_x256"] = round(256 * row_cost(gemm, config, gpu))
+    for mechanism in without:
+        values |= SWITCHES.get(mechanism, {})
+    out_bytes = _out_bytes(gemm, config)
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
     work = Work(
@@ -282,16 +347,14 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         block_n=config.block_n,
         stages=config.stages,
         depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
+        wrap=int(is_persistent(config) or config.loop == "triton"),
         last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
         c_l2_bytes=round(
             256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
-        hbm_x256=256 if "row_opening" in without else round(256 * row_cost(gemm, config, gpu)),
         huge=int(n_items * k_per_split >= HUGE_ITERATIONS),
         sample_items=_sample_items(n_items, agents, is_persistent(config), group * cols, k_per_split, full),
-        **_operands(gemm, config, gpu, without),
-        **mma,
-        **family_cycles(config, gpu, gemm, without),
+        **values,
     )
     return Plan(config, work, placement, fit, slots, flops * n_k * grid_m * grid_n * size * gemm.batch)

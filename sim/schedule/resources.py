@@ -134,6 +134,8 @@ def register_need(config: KernelConfig, gemm: Gemm) -> int:
     if config.mma == "wgmma":
         return round(accumulators + WGMMA_BASE_REGISTERS + WGMMA_COPY_REGISTERS * copies)
     fragments = MMA_FRAGMENT_FACTOR * _fragment_registers(config)
+    if config.loads == "ldg":
+        fragments += tile_bytes / 4 / threads  # the next tile, on its way to shared memory
     return round(accumulators + fragments + MMA_BASE_REGISTERS + MMA_COPY_REGISTERS * copies)
 
 

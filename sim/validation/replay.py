@@ -7,6 +7,7 @@ with what Nsight Compute adds. Nothing here can read a measured value: it is han
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -149,7 +150,10 @@ def named_config(inputs: Inputs, gemm: Gemm) -> KernelConfig:
     """A library kernel's configuration from its name and launch; raises ConfigError for a name not known."""
     from sim.schedule.names import parse_kernel_name
 
-    return parse_kernel_name(inputs.kernel, gemm, grid=_launch_text(inputs.grid), block=_launch_text(inputs.block))
+    config = parse_kernel_name(inputs.kernel, gemm, grid=_launch_text(inputs.grid), block=_launch_text(inputs.block))
+    others = inputs.other_kernels.split("|") if inputs.other_kernels else []
+    in_place = config.split_k > 1 and bool(others) and all("Memset" in other for other in others)
+    return dataclasses.replace(config, split_in_place=True) if in_place else config
 
 
 def _launch_text(sizes: tuple[int, int, int] | None) -> str | None:
