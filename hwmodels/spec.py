@@ -131,6 +131,7 @@ class L2(Section):
     )
     latency_cycles: float = quantity(1, 100_000, "load to use of a hit in the near partition, by pointer chase")
     sm_port_bytes_per_clk: float = quantity(0.25, 2**16, "read bandwidth of one SM from L2")
+    sm_store_bytes_per_clk: float = constant(0.25, 2**16, "rate at which one SM writes to L2")
     far_latency_cycles: float = constant(0, 100_000, "added where a line comes from the other partition")
     gpc_port_bytes_per_clk: float = constant(0.25, 2**20, "rate at which L2 sends to all SMs of one GPC together")
     jitter_cycles: float = constant(0, 100_000, "width of what a load takes more or less than its mean")

@@ -382,9 +382,41 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
 
 
 @jit
-def _start_mma(w, s, ag, sm, spans, t):
+def _spill(m, w, s, ag, sm, t):
+    """Registers that do not fit come from local memory before the MMAs of an iteration and go back: both pass the SM's
+    ports and L2, where their lines are taken to stay. Returns when they are there."""
+    n_bytes = w.spill_read_bytes
+    end = _store_port(m, s, sm, t, w.spill_bytes)
+    for side in range(m.n_sides):
+        served = n_bytes + (w.spill_bytes * m.l2_write_weight_x256 >> 8) >> (m.n_sides - 1)
+        end = max(end, _l2_serve(m, s, side, t, served))
+    port = ((n_bytes * m.port_x1k_per_kib >> 10) * s.fs_cycle) >> 10
+    sm.port_free = max(t, sm.port_free) + port
+    s.port_fs += port
+    s.l2_read += n_bytes
+    s.win_l2r += n_bytes
+    s.sm_read += n_bytes
+    s.l2_write += w.spill_bytes
+    s.win_l2w += w.spill_bytes
+    s.sm_write += w.spill_bytes
+    end = max(end, sm.port_free) + m.l2_cycles * s.fs_cycle
+    s.waits[L2] += end - t
+    return end
+
+
+@jit
+def _store_port(m, s, sm, t, n_bytes):
+    """Reserve the SM's way out to L2; returns when the last byte has left."""
+    sm.store_free = max(t, sm.store_free) + (((n_bytes * m.store_x1k_per_kib >> 10) * s.fs_cycle) >> 10)
+    return sm.store_free
+
+
+@jit
+def _start_mma(m, w, s, ag, sm, spans, t):
     """Reserve tensor cores and shared memory for one iteration; returns when its results are in."""
     fs = s.fs_cycle
+    if w.spill_bytes:
+        t = _spill(m, w, s, ag, sm, t)
     dur, smem = w.mma_x16 * fs >> 4, w.mma_smem_x16 * fs >> 4
     sm.tensor_free = max(t, sm.tensor_free) + dur
     sm.smem_free = max(t, sm.smem_free) + smem
@@ -476,6 +508,7 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
                 _store(m, w, s, nodes, base + r * tiles_n + c, n_bytes, t)
                 if w.c_read_bytes:
                     end = max(end, _hbm_read(m, w, s, t, (valid * w.c_read_bytes >> 8) * share // w.block_n))
+            end = max(end, _store_port(m, s, sm, t, n_bytes))
             s.sm_write += n_bytes
             s.n_stores += 1
     smem = w.epi_smem_x16 * fs >> 4
@@ -503,7 +536,7 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
         t = ag.issue_free
     at = _await(w, s, ag, spans, t)
     if w.exclusive:
-        return _start_mma(w, s, ag, sm, spans, at)
+        return _start_mma(m, w, s, ag, sm, spans, at)
     ag.phase = READY
     return at
 
@@ -656,7 +689,7 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
             t = _on_done(m, w, s, ag, sm, nodes, lrc, spans, t)
         elif ag.phase == READY:
             ag.phase = DONE
-            t = _start_mma(w, s, ag, sm, spans, t)
+            t = _start_mma(m, w, s, ag, sm, spans, t)
         elif ag.phase == START:
             ag.phase = READY
             t = _begin(m, w, s, ag, sm, nodes, lrc, spans, t)

@@ -34,12 +34,13 @@ MECHANISMS = (
     "row_opening",
     "turn_round",
     "jitter",
+    "spills",
 )
 """What `without` can switch off: merged requests of a GPC, copies between L2 partitions (one L2 instead), the GPC's
 port, HBM time of write-backs, the growth of HBM latency with a chunk's lines, the moving clock (boost instead),
-barriers and the floor of an iteration, shared-memory bandwidth, its conflicts, the SM's port, the time to issue loads,
+barriers and the floor of an iteration, shared-memory bandwidth, its conflicts, the SM's ports, the time to issue loads,
 to start CTAs, to convert and write C, to open DRAM rows, to turn the DRAM bus from reads to writes,
-what loads take more or less than their mean."""
+registers that go to local memory in the main loop, what loads take more or less than their mean."""
 
 
 def fs_per_cycle(mhz: float) -> int:
@@ -162,6 +163,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         hbm_write_fs_per_kib=writes,
         hbm_mixed_fs_per_kib=mixed,
         port_x1k_per_kib=0 if "sm_port" in without else round(2**20 / gpu.l2.sm_port_bytes_per_clk),
+        store_x1k_per_kib=0 if "sm_port" in without else round(2**20 / gpu.l2.sm_store_bytes_per_clk),
         gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
         l2_jitter_cycles=0 if "jitter" in without else round(gpu.l2.jitter_cycles),
         hbm_jitter_1024fs=0 if "jitter" in without else round(gpu.hbm.jitter_ns * 1e6 / 1024),

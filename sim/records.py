@@ -39,6 +39,8 @@ class Machine(NamedTuple):
     """Of a write among reads: what a copy takes beyond its reads."""
     port_x1k_per_kib: int
     """1/1024 SM cycles for 1 KiB into one SM."""
+    store_x1k_per_kib: int
+    """1/1024 SM cycles for 1 KiB out of one SM."""
     gpc_x1k_per_kib: int
     """1/1024 SM cycles for 1 KiB from L2 into one GPC."""
     l2_jitter_cycles: int
@@ -109,6 +111,9 @@ class Work(NamedTuple):
     fill_smem_x16: int
     epi_smem_x16: int
     smem_bytes_per_mma: int
+    spill_bytes: int
+    """Registers of one CTA that go to local memory in every k-iteration and come back; of these, from L2:"""
+    spill_read_bytes: int
     floor_x16: int
     start_cycles: int
     restart_cycles: int
@@ -163,7 +168,7 @@ AGENT = _record(
 )
 """One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, ring slot, item, items begun),
 p_ its producer's; a ring of stages with the time each is ready and why; the items its producer took."""
-SM = _record("port_free tensor_free smem_free")
+SM = _record("port_free store_free tensor_free smem_free")
 LRC = _record("until data")
 """A chunk's request by one GPC: others merge with it until; its data is there at."""
 NODE = np.dtype(

@@ -12,7 +12,7 @@ from sim.machine import Placement, place
 from sim.records import Work
 from sim.schedule import narrow
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import Occupancy, consumer_threads, flops_per_clk_per_sm, occupancy
+from sim.schedule.resources import Occupancy, consumer_threads, flops_per_clk_per_sm, loop_spill_bytes, occupancy
 from workloads.gemm import EPILOGUES, Gemm
 
 NEVER_MERGE = -(2**31)
@@ -25,6 +25,7 @@ SWITCHES: dict[str, dict[str, int]] = {
     "issue": {"issue_cycles": 0},
     "jitter": {"scatter_cycles": 0},
     "row_opening": {"hbm_x256": 256},
+    "spills": {"spill_bytes": 0, "spill_read_bytes": 0},
     "smem_bandwidth": {"mma_smem_x16": 0, "fill_smem_x16": 0, "epi_smem_x16": 0},
 }
 """Mechanism -> what stands in a kernel's integers without it."""
@@ -318,6 +319,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     mma, flops = mma_work(gemm, config, gpu, without)
     values = {**_operands(gemm, config, gpu, without), **mma, **family_cycles(config, gpu, gemm)}
     values["hbm_x256"] = round(256 * row_cost(gemm, config, gpu))
+    values["spill_bytes"], values["spill_read_bytes"] = loop_spill_bytes(config, gemm, gpu, fit.ctas_per_sm)
     for mechanism in without:
         values |= SWITCHES.get(mechanism, {})
     out_bytes = _out_bytes(gemm, config)
@@ -326,7 +328,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     work = Work(
         n_agents=agents,
         cluster_size=size,
-        exclusive=int(fit.ctas_per_sm == 1 or agents <= gpu.sm.count // size),
+        exclusive=int((fit.ctas_per_sm == 1 or agents <= gpu.sm.count // size) and not values["spill_bytes"]),
         persistent=int(is_persistent(config)),
         pingpong=int(config.pingpong),
         n_items=n_items,

@@ -1,7 +1,7 @@
 """What a CTA of a kernel takes of an SM, as the hardware allots it: shared memory, registers, warps; and what fits.
 
 Modelled: the operand ring and epilogue buffer in shared memory, accumulators, operand fragments and addresses in
-registers, allotment granularities, spills. Not modelled: static shared memory of other code, local-memory traffic.
+registers, allotment granularities, spills. Not modelled: static shared memory of other code.
 A compiler's own figures (`KernelConfig.registers_per_thread`, `smem_bytes`) win over these formulas.
 """
 
@@ -35,6 +35,9 @@ PRODUCER_REGISTERS = 24
 CONSUMER_MAX_REGISTERS = 240
 """Register budget after setmaxnreg: 24 + 2 x 240 for each of 128 threads is what 168 a thread at launch reserve."""
 
+L1_BYTES = 28 * 1024
+"""What the largest carve-out of shared memory leaves of L1: 28 KiB of 256 (Hopper) or 192 (A100), 32 before (CUDA C++
+Programming Guide, quoted copy)."""
 WGMMA_BASE_REGISTERS, WGMMA_COPY_REGISTERS = 22, 2.4
 MMA_BASE_REGISTERS, MMA_COPY_REGISTERS, MMA_FRAGMENT_FACTOR = 14.5, 2.8, 1.4
 """Registers a thread needs besides accumulators: a base, some for each 16 B copy it issues in one stage (address and
@@ -169,6 +172,19 @@ def spill_bytes_per_thread(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
     if config.registers_per_thread is not None or is_warp_specialised(config):
         return config.spill_bytes_per_thread
     return 4 * max(0, register_need(config, gemm) - gpu.registers.max_per_thread)
+
+
+def loop_spill_bytes(config: KernelConfig, gemm: Gemm, gpu: Gpu, ctas_per_sm: int) -> tuple[int, int]:
+    """(bytes, bytes from L2) that a CTA stores to local memory and loads again in every k-iteration.
+
+    Where accumulators, fragments and addresses exceed the registers of a thread, every spilled one moves each way once
+    an iteration; where a compiler spills all the same, it does so outside the loop (spills.csv). Stores go through to
+    L2; loads hit L1 as far as the CTAs of an SM leave it room.
+    """
+    if is_warp_specialised(config) or register_need(config, gemm) <= gpu.registers.max_per_thread:
+        return 0, 0
+    spilled = spill_bytes_per_thread(config, gemm, gpu) * 32 * config.warps
+    return spilled, 0 if spilled * ctas_per_sm <= L1_BYTES else spilled
 
 
 # What fits.
