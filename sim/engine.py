@@ -218,7 +218,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t):
     if not alone and asked < entry.until:
         s.n_coalesced += 1
         s.coalesced += n_bytes
-        return entry.data, L2
+        return entry.due, L2
     hbm_fs += _noise(ag, m.hbm_jitter_1024fs) * 1024 - m.hbm_jitter_1024fs * 512
     arrival, far = _lookup(m, w, s, nodes, ag.side, chunk, held, hbm_fs, t)
     served = _l2_serve(m, s, ag.side, t, n_bytes)
@@ -230,7 +230,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t):
     data = max(served, arrival, port) + cycles * s.fs_cycle
     if not alone:
         entry.until = max(asked, arrival) + w.merge_cycles * s.fs_cycle
-        entry.data = data
+        entry.due = data
     return data, HBM if arrival > max(served, port) else L2
 
 

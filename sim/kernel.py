@@ -185,7 +185,7 @@ def _bytes(work: rec.Work, c: Counters) -> dict[str, dict[str, int]]:
         "l2": (c["l2_read"], c["l2_write"]),
         "l2_fabric": (c["fabric"], 0),
         "sm": (c["sm_read"], c["sm_write"]),
-        "smem": (c["n_mma"] * work.smem_bytes_per_mma, c["sm_write"]),
+        "smem": (c["n_mma"] * work.smem_bytes_per_mma, c["sm_write"] - c["n_mma"] * work.spill_bytes),
     }
     return {level: {"read": int(read), "write": int(write)} for level, (read, write) in pairs.items()}
 

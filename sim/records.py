@@ -169,7 +169,7 @@ AGENT = _record(
 """One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, ring slot, item, items begun),
 p_ its producer's; a ring of stages with the time each is ready and why; the items its producer took."""
 SM = _record("port_free store_free tensor_free smem_free")
-LRC = _record("until data")
+LRC = _record("until due")
 """A chunk's request by one GPC: others merge with it until; its data is there at."""
 NODE = np.dtype(
     (np.record, [("due", "i8"), ("moved", "i8"), ("prev", "i4"), ("next", "i4"), ("have", "i4"), ("part", "i4")])

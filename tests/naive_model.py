@@ -1,6 +1,7 @@
 """A second, naive engine: what `sim` should say of a kernel of a few CTAs, in plain floats and loops, sharing no code.
 
-For bf16, tn, wgmma, no clusters, whole k-iterations of 128 B or more, an L2 that holds everything, CTAs of one GPC.
+For bf16, tn, wgmma, no clusters, whole k-iterations of 128 B or more, an L2 that holds everything, CTAs of one GPC,
+loads without jitter.
 """
 
 import math
@@ -28,10 +29,10 @@ def naive(gemm, config, gpu, mhz):
     def load(operand, tile, k, t):
         """One chunk asked for at t: when its last line reaches the GPC."""
         key, filled, whole = (operand, tile, k), rows(operand, tile) * row_bytes, block[operand] * row_bytes
-        asked, latency = filled if tma else whole, l2.latency_cycles  # no TMA: rows past the edge are other rows
-        if t < under_way.get(key, 0):
+        asked, latency = whole, l2.latency_cycles  # rows past the edge are asked for like others
+        if t < under_way.get(key, (0, 0))[0]:
             moved["coalesced"] += asked
-            return under_way[key]
+            return under_way[key][1]
         arrival = in_l2.get(key, t)
         if gemm.l2 == "cold" and key not in in_l2:  # half of it comes from the far partition
             ns = filled / hbm.bandwidth_gb_per_s / hbm.read_fraction
@@ -41,8 +42,9 @@ def naive(gemm, config, gpu, mhz):
             moved["hbm"], latency = moved["hbm"] + filled, latency + l2.far_latency_cycles
             serve("far", t, filled / 2 / half_l2)
         moved["l2"] += asked
-        under_way[key] = max(serve("near", t, asked / half_l2), arrival) + latency
-        return under_way[key]
+        served = max(serve("near", t, asked / half_l2), serve("gpc", t, asked / l2.gpc_port_bytes_per_clk))
+        under_way[key] = max(t, arrival) + gpu.coalescing.window_cycles, max(served, arrival) + latency
+        return under_way[key][1]
 
     def issue(cta, tile, k, t):
         """Loads of one k-iteration issued at t: when the stage is ready."""
@@ -51,7 +53,7 @@ def naive(gemm, config, gpu, mhz):
         if not tma:
             serve(("smem", cta), t, stage_bytes / smem.bytes_per_clk)
         moving = stage_bytes / l2.sm_port_bytes_per_clk
-        port = max(serve(("port", cta), t, moving), serve("gpc", t, stage_bytes / l2.gpc_port_bytes_per_clk))
+        port = serve(("port", cta), t, moving)
         return max(data + moving, port + l2.latency_cycles) + family.load_cycles
 
     def mma(cta, t):
@@ -70,7 +72,8 @@ def naive(gemm, config, gpu, mhz):
         for side in ("near", "far"):
             serve(side, t, half_bytes * l2.write_weight / half_l2)
         staged = serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk)
-        return max(staged, t + family.epilogue_cycles + tile_elements * 2 / gpu.kernel.epilogue_bytes_per_clk)
+        left = serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk)
+        return max(staged, left, t + family.epilogue_cycles + tile_elements * 2 / gpu.kernel.epilogue_bytes_per_clk)
 
     def walk(cta, tiles):
         """One CTA: wait for a stage, multiply, load into it again; after the last k, store. Yields its next request."""

@@ -95,25 +95,33 @@ def check_hbm(r: Run) -> None:
 
 
 def check_sm(r: Run) -> None:
-    """SMs receive whole chunks, each multicast to its cluster; C leaves once, in sectors."""
+    """SMs receive whole chunks, each multicast to its cluster; C leaves once, in sectors. Spilled registers go and come
+    back in every k-iteration."""
     moved, work = r.kernel.bytes, r.plan.work
     ctas = r.plan.work.n_items // work.splits * work.cluster_size
     chunk = (r.config.block_m + r.config.block_n) * r.config.block_k * r.gemm.a_element_bytes
-    assert moved["sm"]["read"] == ctas * work.n_k * chunk
-    assert moved["sm"]["write"] == moved["l2"]["write"] == moved["smem"]["write"]
+    spilled, read_back = (ctas * work.n_k * n_bytes for n_bytes in (work.spill_bytes, work.spill_read_bytes))
+    assert moved["sm"]["read"] == ctas * work.n_k * chunk + read_back
+    assert moved["sm"]["write"] == moved["l2"]["write"] == moved["smem"]["write"] + spilled
     element = r.gemm.accumulator_bytes if work.splits > 1 else r.gemm.c_element_bytes
     c_bytes = r.gemm.m * r.gemm.n * r.gemm.batch * element * work.splits
     tiles = ctas * work.splits
-    assert moved["sm"]["write"] >= c_bytes - tiles
+    stored = moved["sm"]["write"] - spilled
+    assert stored >= c_bytes - tiles
     in_sectors = r.config.block_n * element + 2 * 32
-    assert moved["sm"]["write"] <= c_bytes * in_sectors / (r.config.block_n * element)
+    assert stored <= c_bytes * in_sectors / (r.config.block_n * element)
 
 
 def check_l2_serves_what_sms_receive(r: Run) -> None:
     """L2 reads and coalesced bytes are what was asked for: at least all valid bytes; no more than whole chunks, every
     row piece of which may begin and end inside a sector."""
     c, work, size = r.config, r.plan.work, r.gemm.a_element_bytes
-    served = r.kernel.bytes["l2"]["read"] + r.kernel.lookups["coalesced_bytes"]
+    spilled = (
+        r.plan.work.spill_read_bytes
+        * r.kernel.flops_executed
+        // (2 * r.config.block_m * r.config.block_n * r.config.block_k)
+    )
+    served = r.kernel.bytes["l2"]["read"] + r.kernel.lookups["coalesced_bytes"] - spilled
     valid = (r.gemm.m * work.grid_n + r.gemm.n * work.grid_m) * r.gemm.k * size * r.gemm.batch
     rows, columns = -(-r.gemm.m // c.block_m) * work.grid_n, -(-r.gemm.n // c.block_n) * work.grid_m
     chunks = work.n_k * r.gemm.batch

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
+from sim.machine import place
 from sim.result import SPAN_KINDS, KernelResult
 from sim.schedule.config import KernelConfig
 from tests.kernel_runs import CYCLE_FS, cycles, multistage, persistent, run, time_fs, warm, whole_gpu
@@ -237,12 +239,13 @@ def test_rows_that_open_often_slow_hbm_down():
 
 
 def test_a_compute_bound_kernel_runs_at_the_mma_rate():
-    """132 tiles of 256x128 on 132 SMs: what longer k adds is FLOPs at peak, within the 1 % that L2 queues leave."""
+    """132 tiles of 256x128 on 132 SMs, L2 out of the way: what longer k adds is FLOPs at peak, within 1 %."""
+    gpu = whole_gpu("l2.bytes_per_clk=65536", "l2.gpc_port_bytes_per_clk=65536")
     config = persistent(256, 128)
     short, long = (warm(Gemm(12 * 256, 11 * 128, k)) for k in (4096, 8192))
-    added = cycles(run(long, config, GPU)) - cycles(run(short, config, GPU))
+    added = cycles(run(long, config, gpu)) - cycles(run(short, config, gpu))
     assert (long.flops - short.flops) / added == pytest.approx(132 * 4096, rel=0.01)
-    assert run(long, config, GPU).utilisation["tensor"] > 0.93
+    assert run(long, config, gpu).utilisation["tensor"] > 0.93
 
 
 def test_write_back_runs_at_hbm_peak():
@@ -405,11 +408,36 @@ def test_requests_of_a_gpc_merge_while_one_is_under_way():
 
 
 @pytest.mark.small
-@pytest.mark.parametrize(("window_kib", "merged"), [(0, 0), (16, 0), (17, 1), (48, 1)])
-def test_a_gpc_remembers_a_request_for_so_many_bytes(window_kib, merged):
-    """Between the two requests for A, the first tile asked for its B: 16 KiB."""
-    kernel = run(warm(Gemm(128, 256, 64)), multistage(), whole_gpu(f"coalescing.cp_async_kib={window_kib}"))
+@pytest.mark.parametrize(("window_cycles", "merged"), [(0, 0), (1, 1), (8, 1), (9, 2)])
+def test_a_gpc_remembers_a_hit_for_so_many_cycles(window_cycles, merged):
+    """Two tiles of one row ask for A at once; their B's leave L2 one after the other, 16 KiB at 2 KiB a cycle, so that
+    the second asks for the next A 8 cycles later."""
+    gpu = whole_gpu(f"coalescing.window_cycles={window_cycles}")
+    kernel = run(warm(Gemm(128, 256, 128)), multistage(stages=2), gpu)
     assert kernel.lookups["coalesced"] == merged
+
+
+def small_grid_gpcs(n_ctas: int) -> list[int]:
+    """CTAs of a plain grid on each GPC of an H200, those of the singleton TPCs first."""
+    placement = place(GPU, 1, 1, n_ctas)
+    gpcs = np.where(placement.sm < 8, -1, placement.gpc)[:n_ctas]
+    return [int((gpcs == g).sum()) for g in range(-1, 8)]
+
+
+@pytest.mark.small
+@pytest.mark.parametrize(
+    ("n_ctas", "on_gpcs"),
+    [
+        (16, [8, 1, 1, 1, 1, 1, 1, 1, 1]),
+        (48, [8, 4, 6, 5, 5, 5, 5, 5, 5]),
+        (64, [8, 4, 8, 8, 8, 7, 7, 7, 7]),
+        (96, [8, 8, 12, 11, 11, 11, 11, 12, 12]),
+        (132, [8, 8, 16, 16, 16, 16, 16, 18, 18]),
+    ],
+)
+def test_small_grids_spread_over_gpcs_as_measured(n_ctas, on_gpcs):
+    """topology.csv place_small; GPCs with nine TPCs are the last two here."""
+    assert small_grid_gpcs(n_ctas) == on_gpcs
 
 
 # The clock.

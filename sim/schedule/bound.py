@@ -69,7 +69,7 @@ class Estimator:
         self._gemm, self._gpu = gemm, gpu
         self._operand_bytes = gemm.a_bytes + gemm.b_bytes
         self._fits_l2 = self._operand_bytes <= gpu.l2.capacity_mib * 2**20 / 2
-        self._placements: dict[tuple[int, int], Placement] = {}
+        self._placements: dict[tuple[int, int, int], Placement] = {}
 
     def time_s(self, config: KernelConfig) -> float:
         """Estimated time of the call; infinite where no GPC has room for the cluster.
@@ -93,17 +93,22 @@ class Estimator:
             clock_hz = (gpu.activity.active_mhz - gpu.activity.tensor_mhz * busy) * 1e6
         return max(time_s, self._operand_bytes / hbm_bytes_per_s) + self._beside_s(config, cut)
 
+    def _placement(self, per_sm: int, size: int, items: int) -> Placement:
+        """Where the agents of so many items run; the same for all grids that fill the GPU."""
+        key = per_sm, size, min(items * size, per_sm * self._gpu.sm.count)
+        if key not in self._placements:
+            self._placements[key] = place(self._gpu, *key)
+        return self._placements[key]
+
     def _cut(self, config: KernelConfig) -> Cut:
         gemm, size = self._gemm, config.cluster_m * config.cluster_n
         per_sm = 1 if plan.is_persistent(config) else occupancy(config, gemm, self._gpu).ctas_per_sm
-        if (per_sm, size) not in self._placements:
-            self._placements[per_sm, size] = place(self._gpu, per_sm, size)
-        placement = self._placements[per_sm, size]
         grid_m, grid_n = plan.cluster_tiles(gemm, config)
         n_k = -(-gemm.k // config.block_k)
         iterations = -(-n_k // config.split_k)
         splits = -(-n_k // iterations)
         items = grid_m * grid_n * gemm.batch * splits
+        placement = self._placement(per_sm, size, items)
         agents = min(len(placement.sm), items)
         if not agents:
             return Cut(items, 0, per_sm, iterations, splits, 0.0, 0.0)
