@@ -240,7 +240,7 @@ def test_rows_that_open_often_slow_hbm_down():
 
 def test_a_compute_bound_kernel_runs_at_the_mma_rate():
     """132 tiles of 256x128 on 132 SMs, L2 out of the way: what longer k adds is FLOPs at peak, within 1 %."""
-    gpu = whole_gpu("l2.bytes_per_clk=65536", "l2.gpc_port_bytes_per_clk=65536")
+    gpu = whole_gpu("l2.bytes_per_clk=65536", "l2.gpc_port_bytes_per_clk=65536", "l2.capacity_mib=1024")
     config = persistent(256, 128)
     short, long = (warm(Gemm(12 * 256, 11 * 128, k)) for k in (4096, 8192))
     added = cycles(run(long, config, gpu)) - cycles(run(short, config, gpu))

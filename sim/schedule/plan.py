@@ -154,7 +154,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "epilogue_cycles": round(p.epilogue_cycles + epilogue),
             "floor_x16": round(16 * p.iteration_cycles),
             "merge_cycles": merge,
-            "scatter_cycles": 0,
+            "scatter_cycles": round(gpu.l2.jitter_cycles),
         }
     f, l1 = gpu.multistage, narrow.l1_cycles(gemm, config, gpu)
     start = f.cta_start_cycles + narrow.start_cycles(gemm, config)
