@@ -16,9 +16,11 @@ from workloads.gemm import Gemm
 
 EVERYTHING = 2**62
 WIDEST_LOAD_BYTES = 16
-WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_500_000, 40_000_000
-"""k-iterations of all CTAs up to which a kernel is simulated whole (0.3 s), and from which waves do as periods."""
-LEAST_PERIODS = 7
+WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_000_000, 40_000_000
+"""k-iterations of agents up to which a kernel is simulated whole (0.2 s), and from which waves do as periods."""
+LARGEST_PERIOD = 8_000_000
+"""k-iterations of agents in one period, at most: more take a second."""
+LEAST_PERIODS, PERIOD_WAVES = 6, 4
 LEAST_BAND = 1.5
 """Waves that a band must have for its traffic to repeat."""
 WGMMA_M = 64
@@ -215,20 +217,19 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     return values, flops
 
 
-def _sample_items(n_items: int, n_agents: int, persistent: bool, band: int, k_iterations: int, full: bool) -> int:
+def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, full: bool) -> int:
     """Items of one sampling period, or 0 where all is simulated.
 
-    A period is a band of the raster (rounded to whole rounds of a static schedule), since DRAM traffic repeats by
-    bands; kernels with too few bands are simulated whole, unless they are so large that waves must do. So are
-    persistent ones and narrow bands, whose SMs drift apart over the whole run (sampled, up to 6 % off).
+    A period is a band of the raster, since DRAM traffic repeats by bands. Kernels with too few bands, or narrow ones,
+    are simulated whole, unless they are so large that waves must do.
     """
     iterations = n_items * k_iterations
-    if full or iterations < (HUGE_ITERATIONS if persistent or band < LEAST_BAND * n_agents else WHOLE_ITERATIONS):
+    if full or iterations < WHOLE_ITERATIONS:
         return 0
-    period = -(-band // n_agents) * n_agents if persistent else band * -(-n_agents // band)
-    if n_items >= LEAST_PERIODS * period and (iterations < HUGE_ITERATIONS or period * k_iterations < WHOLE_ITERATIONS):
-        return period
-    return n_agents if iterations >= HUGE_ITERATIONS and n_items >= LEAST_PERIODS * n_agents else 0
+    if band >= LEAST_BAND * n_agents and n_items >= LEAST_PERIODS * band and band * k_iterations < LARGEST_PERIOD:
+        return band
+    waves = PERIOD_WAVES * n_agents
+    return waves if iterations >= HUGE_ITERATIONS and n_items >= LEAST_PERIODS * waves else 0
 
 
 def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
@@ -282,8 +283,9 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         hbm_x256=round(256 * row_cost(gemm, config, gpu)),
-        huge=int(n_items * k_per_split >= HUGE_ITERATIONS),
-        sample_items=_sample_items(n_items, agents, is_persistent(config), group * cols, k_per_split, full),
+        sample_items=_sample_items(
+            n_items, agents, group * cols if n_items == grid_m * grid_n else grid_m * grid_n, k_per_split, full
+        ),
         **_operands(gemm, config, gpu, without),
         **mma,
         **family_cycles(config, gpu, gemm, without),
