@@ -18,9 +18,9 @@ EVERYTHING = 2**62
 WIDEST_LOAD_BYTES = 16
 WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_000_000, 40_000_000
 """k-iterations of agents up to which a kernel is simulated whole (0.2 s), and from which waves do as periods."""
-LARGEST_PERIOD = 8_000_000
-"""k-iterations of agents in one period, at most: more take a second."""
-LEAST_PERIODS, PERIOD_WAVES = 6, 4
+LARGEST_PERIOD = 1_000_000
+"""k-iterations of agents in one period, at most."""
+LEAST_PERIODS, PERIOD_WAVES = 8, 4
 LEAST_BAND = 1.5
 """Waves that a band must have for its traffic to repeat."""
 WGMMA_M = 64
@@ -217,19 +217,17 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     return values, flops
 
 
-def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, full: bool) -> int:
+def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, drifts: bool) -> int:
     """Items of one sampling period, or 0 where all is simulated.
 
-    A period is a band of the raster, since DRAM traffic repeats by bands. Kernels with too few bands, or narrow ones,
-    are simulated whole, unless they are so large that waves must do.
+    A period is a band of the raster, since traffic repeats by bands, or some waves where bands are long. Narrow bands
+    and kernels whose SMs drift apart over the whole run are sampled only where all of them would take minutes.
     """
-    iterations = n_items * k_iterations
-    if full or iterations < WHOLE_ITERATIONS:
+    narrow = band < LEAST_BAND * n_agents
+    if n_items * k_iterations < (HUGE_ITERATIONS if drifts or narrow else WHOLE_ITERATIONS):
         return 0
-    if band >= LEAST_BAND * n_agents and n_items >= LEAST_PERIODS * band and band * k_iterations < LARGEST_PERIOD:
-        return band
-    waves = PERIOD_WAVES * n_agents
-    return waves if iterations >= HUGE_ITERATIONS and n_items >= LEAST_PERIODS * waves else 0
+    period = PERIOD_WAVES * n_agents if narrow or band * k_iterations > LARGEST_PERIOD else band
+    return period if n_items >= LEAST_PERIODS * period else 0
 
 
 def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
@@ -283,8 +281,8 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         hbm_x256=round(256 * row_cost(gemm, config, gpu)),
-        sample_items=_sample_items(
-            n_items, agents, group * cols if n_items == grid_m * grid_n else grid_m * grid_n, k_per_split, full
+        sample_items=0 if full else _sample_items(
+            n_items, agents, group * cols if n_items == grid_m * grid_n else grid_m * grid_n, k_per_split, is_persistent(config)
         ),
         **_operands(gemm, config, gpu, without),
         **mma,
