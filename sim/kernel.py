@@ -132,9 +132,7 @@ def run_kernel(
     return _outcome(machine, plan, state, whole, floor_s, name)
 
 
-def _outcome(
-    machine: rec.Machine, plan: Plan, state: State, whole: Records, floor_s: float, name: str
-) -> KernelResult:
+def _outcome(machine: rec.Machine, plan: Plan, state: State, whole: Records, floor_s: float, name: str) -> KernelResult:
     """The result; `whole`: scalars of the whole kernel, where `state` has those of what was replayed."""
     s, work = state.scalars[0], plan.work
     counters = {name: int(whole[name][0]) for name in COUNTERS}

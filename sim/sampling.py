@@ -53,7 +53,9 @@ def replay(run: Callable[[], int], scalars: Records, work: Work) -> tuple[int, R
             scalars["pause_at"] = NEVER
         elif _steady(marks, work, touched):
             _skip(scalars, work, _follow(*_reads(marks[-3:], work, touched)))
-    return code, _whole(scalars, marks[(len(marks) - 1) // 2], marks[-1], work, touched) if scalars["skip_items"] else scalars
+    return code, _whole(scalars, marks[(len(marks) - 1) // 2], marks[-1], work, touched) if scalars[
+        "skip_items"
+    ] else scalars
 
 
 def _mark(scalars: Records) -> Records:
@@ -106,7 +108,8 @@ def _follow(reads: Floats, due: Floats) -> bool:
 
 def _steady(marks: Sequence[Records], work: Work, touched: Floats) -> bool:
     """Whether the last two periods agree, or two thirds of all where these are more, lest noise agrees by chance; at
-    least an eighth of the kernel or `LONG_AGREEMENT`, with L2 turned over before. After `MOST_ITERATIONS` whatever was found must do."""
+    least an eighth of the kernel or `LONG_AGREEMENT`, with L2 turned over before. After `MOST_ITERATIONS` what was
+    found must do."""
     n_periods = len(marks) - 1
     least = min(work.n_items * work.k_per_split * work.cluster_size // 8, LONG_AGREEMENT)
     n_agree = max(2, -(-2 * n_periods // 3), least // (work.sample_items * work.k_per_split * work.cluster_size))

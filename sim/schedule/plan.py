@@ -16,10 +16,10 @@ from workloads.gemm import Gemm
 
 EVERYTHING = 2**62
 WIDEST_LOAD_BYTES = 16
-WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_000_000, 40_000_000
-"""k-iterations of agents up to which a kernel is simulated whole (0.2 s), and from which waves do as periods."""
+WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_000_000, 20_000_000
+"""k-iterations of agents up to which any kernel is simulated whole (0.1 s), and one that may drift (3 s)."""
 LARGEST_PERIOD = 1_000_000
-"""k-iterations of agents in one period, at most."""
+"""k-iterations of agents in a band that is a sampling period, at most."""
 LEAST_PERIODS, PERIOD_WAVES = 8, 4
 LEAST_BAND = 1.5
 """Waves that a band must have for its traffic to repeat."""
@@ -217,14 +217,15 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     return values, flops
 
 
-def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, drifts: bool) -> int:
+def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, steady: bool) -> int:
     """Items of one sampling period, or 0 where all is simulated.
 
-    A period is a band of the raster, since traffic repeats by bands, or some waves where bands are long. Narrow bands
-    and kernels whose SMs drift apart over the whole run are sampled only where all of them would take minutes.
+    A period is a band of the raster, since traffic repeats by bands, or some waves where bands are long. Narrow bands,
+    static schedules and several matrices are sampled only where simulating all of them would take too long: their SMs
+    drift apart over the whole run, until they read twice as much from DRAM.
     """
     narrow = band < LEAST_BAND * n_agents
-    if n_items * k_iterations < (HUGE_ITERATIONS if drifts or narrow else WHOLE_ITERATIONS):
+    if n_items * k_iterations < (HUGE_ITERATIONS if narrow or not steady else WHOLE_ITERATIONS):
         return 0
     period = PERIOD_WAVES * n_agents if narrow or band * k_iterations > LARGEST_PERIOD else band
     return period if n_items >= LEAST_PERIODS * period else 0
@@ -250,6 +251,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     out_bytes = gemm.accumulator_bytes if splits > 1 else gemm.c_element_bytes
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
+    steady = not is_persistent(config) and n_items == grid_m * grid_n
     work = Work(
         n_agents=agents,
         cluster_size=size,
@@ -281,9 +283,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         hbm_x256=round(256 * row_cost(gemm, config, gpu)),
-        sample_items=0 if full else _sample_items(
-            n_items, agents, group * cols if n_items == grid_m * grid_n else grid_m * grid_n, k_per_split, is_persistent(config)
-        ),
+        sample_items=0 if full else _sample_items(n_items, agents, group * cols, k_per_split, steady),
         **_operands(gemm, config, gpu, without),
         **mma,
         **family_cycles(config, gpu, gemm, without),
