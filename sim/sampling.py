@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from sim.engine import NEVER, PAUSED
 from sim.records import SCALARS, Work
+from sim.schedule.raster import tiles
 
 TIME_AGREES, DRAM_AGREES, L2_AGREES = 0.0025, 0.015, 0.05
 """Relative difference between the two halves of the periods that agree, at most."""
@@ -70,18 +71,14 @@ def touched_bytes(work: Work) -> Floats:
     """Bytes of A and B that the items of a wave touch, summed over the first 0, 1, ... waves."""
     item = np.arange(work.n_items)
     matrix, place = np.divmod(item, work.grid_m * work.grid_n)
-    rows, cols = (work.grid_n, work.grid_m) if work.raster_n else (work.grid_m, work.grid_n)
-    band, inside = np.divmod(place, work.group * cols)
-    height = np.minimum(rows - band * work.group, work.group)
-    across, along = matrix * rows + band * work.group + inside % height, matrix * cols + inside // height
-    row, col = (along, across) if work.raster_n else (across, along)
+    row, col = tiles(place, work.grid_m, work.grid_n, work.group, bool(work.raster_n))
     wave = item // work.n_agents
     total = np.zeros(wave[-1] + 2)
     row_bytes = work.cluster_m * work.block_m * work.a_dram_bytes * work.k_per_split / 256
     col_bytes = work.cluster_n * work.block_n * work.b_dram_bytes * work.k_per_split / 256
-    for index, n_bytes in ((row, row_bytes), (col, col_bytes)):
-        tiles = np.unique(wave * (index.max() + 1) + index) // (index.max() + 1)
-        total[1:] += np.bincount(tiles) * n_bytes
+    for index, n_bytes in ((matrix * work.grid_m + row, row_bytes), (matrix * work.grid_n + col, col_bytes)):
+        touched = np.unique(wave * (index.max() + 1) + index) // (index.max() + 1)
+        total[1:] += np.bincount(touched) * n_bytes
     return np.cumsum(total)
 
 
