@@ -24,14 +24,17 @@ import numpy as np
 from numba import njit
 
 NEVER = 2**63 - 1
-OK, TOO_LONG = 0, 1
+OK, TOO_LONG, PAUSED = 0, 1, 2
 START, READY, DONE, END = 0, 1, 2, 3
 MMA, HBM, L2, PORT, BARRIER, ISSUE, BEGIN, EPILOGUE = 0, 1, 2, 3, 4, 5, 6, 7
 HOME, COPY, DIRTY = 1, 2, 4
 
-jit = njit(nogil=True, error_model="numpy", _nrt=False, forceinline=True)
+jit = njit(
+    nogil=True, error_model="numpy", _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)
 """Views only, no reference counts (`_nrt`), and all in one body (`forceinline`): counting took 40 % of the time, calls
-half of what was left. Division never checks for zero."""
+half of what was left. Nothing to call them by from Python, which took a quarter of the compilation. Division never
+checks for zero."""
 entry = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 """As `jit`, kept on disk: what Python calls. The others are part of these."""
 
@@ -286,8 +289,10 @@ def tile_of(w, item):
 @jit
 def _take_item(w, s, ag):
     """Give the agent's producer its next work item: of a persistent kernel, the one a whole round on (a static
-    schedule); else the first that nobody has. False when none is left."""
-    item = ag.number + ag.p_j * w.n_agents + s.skipped_items if w.persistent else s.next_item
+    schedule); else the first that nobody has; `skip_items` further from `skip_at` on. False when none is left."""
+    item = ag.number + ag.p_j * w.n_agents if w.persistent else s.next_item
+    if item >= s.skip_at:
+        item += s.skip_items
     if item >= w.n_items:
         ag.p_item = -1
         return False
@@ -525,8 +530,6 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
     """An iteration's MMA is done: its stage is free. Returns the agent's next event time."""
     ag.c_k += 1
     ag.c_slot = _wrap(ag.c_slot, w.stages)
-    if s.n_mma >= s.check_at:
-        _sample(w, s, t)
     if w.persistent or ag.p_k < ag.p_nk:
         _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
     if ag.c_k == ag.c_nk:
@@ -575,39 +578,6 @@ def _on_end(w, s, ag, spans, t):
     ag.phase = START
     ag.begun = t
     return t + w.restart_cycles * s.fs_cycle
-
-
-@jit
-def _sample(w, s, t):
-    """At each period's end, compare it with the two before; where all three agree in time and DRAM bytes, skip whole
-    periods, at most twice as many as lie behind, and look again. The first period after a skip does not count.
-    Periods are counted in k-iterations: items end a wave at a time. Where simulating on would take minutes, agreement
-    may be looser the longer none is found."""
-    dram = s.hbm_read + s.hbm_write
-    slot = s.n_periods % 3
-    s.period_fs[slot], s.period_dram[slot] = t - s.check_fs, dram - s.check_dram
-    s.n_periods += 1
-    s.n_simulated += 1
-    s.check_at += w.sample_items * w.k_per_split * w.cluster_size
-    s.check_fs, s.check_dram = t, dram
-    left = (w.n_items - s.next_item) // w.sample_items - 1
-    fs = s.period_fs[0] + s.period_fs[1] + s.period_fs[2]
-    looser = 1 + (s.n_periods - 4) * w.huge
-    if s.n_periods < 4 or left <= 0 or _spread(s.period_fs) * 900 > fs * looser:
-        return
-    if _spread(s.period_dram) * 100 > (s.period_dram[0] + s.period_dram[1] + s.period_dram[2]) * looser:
-        return
-    skipped = min(left, 2 * (s.n_simulated + s.skipped_items // w.sample_items))
-    s.next_item += skipped * w.sample_items
-    s.skipped_items += skipped * w.sample_items
-    s.skipped_fs += skipped * fs // 3
-    s.n_periods = 0
-
-
-@jit
-def _spread(three):
-    """Largest less smallest of three."""
-    return max(three[0], three[1], three[2]) - min(three[0], three[1], three[2])
 
 
 @jit
@@ -663,14 +633,24 @@ def warm(m_, w_, s_, nodes, chunks, sizes):
             _evict(m, w, s, nodes, side, 0)
 
 
-@entry
-def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
-    """Replay the kernel until its last CTA ends. Records come as arrays of one. Returns OK or TOO_LONG."""
-    m, w, s = m_[0], w_[0], s_[0]
-    limit = np.int64(1) << (62 - s.bits)
+@jit
+def _launch(w, s, tree, agents):
+    """Give every agent its first item and its start."""
     for a in range(w.n_agents):
         if _take_item(w, s, agents[a]):
             _push(tree, s.bits, a, w.start_cycles * s.fs_cycle)
+
+
+@entry
+def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
+    """Replay the kernel until its last CTA ends, or go on with it where it paused. Records come as arrays of one.
+
+    Returns OK, TOO_LONG, or PAUSED at the first event after `pause_at` k-iterations; state may be changed then.
+    """
+    m, w, s = m_[0], w_[0], s_[0]
+    limit = np.int64(1) << (62 - s.bits)
+    if s.n_events == 0:
+        _launch(w, s, tree, agents)
     mask = (1 << s.bits) - 1
     while True:
         key = tree[1]
@@ -680,6 +660,9 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
         a, t = key & mask, key >> s.bits
         if t > limit:
             return TOO_LONG
+        if s.n_mma >= s.pause_at:
+            s.paused_fs = t
+            return PAUSED
         if t >= s.win_end:
             _roll(m, s, windows, t)
         s.n_events += 1

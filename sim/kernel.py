@@ -16,6 +16,7 @@ from sim import engine as e
 from sim import records as rec
 from sim.machine import fs_per_cycle
 from sim.result import SPAN_DTYPE, KernelResult
+from sim.sampling import replay
 from sim.schedule.plan import Plan
 from sim.windows import even_windows
 
@@ -81,11 +82,6 @@ def _agents(machine: rec.Machine, plan: Plan, traced_sms: int) -> Records:
     return agents
 
 
-def _first_check(work: rec.Work) -> int:
-    """k-iterations of CTAs until the first sampling period ends; never, if nothing is sampled."""
-    return work.sample_items * work.k_per_split * work.cluster_size or e.NEVER
-
-
 def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
     """Fresh state: large tables are zero-filled and so take memory only where they are touched."""
     bits = max(1, (plan.work.n_agents - 1).bit_length())
@@ -96,7 +92,8 @@ def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
         "fs_cycle": clock,
         "win_width": machine.window_fs,
         "win_end": machine.window_fs,
-        "check_at": _first_check(plan.work),
+        "pause_at": e.NEVER,
+        "skip_at": e.NEVER,
     }
     return State(
         machine=_one(rec.MACHINE, {name: value for name, value in machine._asdict().items() if name != "gpc_side"}),
@@ -142,20 +139,19 @@ def run_kernel(
         ):
             state.scalars[counter] = 0
         state.scalars["filled"] = int(state.scalars["used"].sum())
-    if e.run(*state) == e.TOO_LONG:
+    code, whole = replay(lambda: e.run(*state), state.scalars, plan.work)
+    if code == e.TOO_LONG:
         most_s = 2 ** (62 - int(state.scalars["bits"][0])) / 1e15
         raise ConfigError(f"kernel longer than {most_s:.2g} s of GPU time: drop --full, or use a larger tile")
-    return _outcome(machine, plan, state, floor_s, name)
+    return _outcome(machine, plan, state, whole, floor_s, name)
 
 
-def _outcome(machine: rec.Machine, plan: Plan, state: State, floor_s: float, name: str) -> KernelResult:
+def _outcome(machine: rec.Machine, plan: Plan, state: State, whole: Records, floor_s: float, name: str) -> KernelResult:
+    """The result; `whole`: scalars of the whole kernel, where `state` has those of what was replayed."""
     s, work = state.scalars[0], plan.work
-    inside_fs = int(s["end_fs"])
-    total_fs = inside_fs + int(s["skipped_fs"])
-    scale = work.n_items / (work.n_items - int(s["skipped_items"]))
-    counters = {name: round(int(s[name]) * scale) for name in COUNTERS}
-    mhz = s["cycles_x1k"] / 1024 / inside_fs * 1e9
-    time_s = total_fs / 1e15 + floor_s
+    counters = {name: int(whole[name][0]) for name in COUNTERS}
+    mhz = whole["cycles_x1k"][0] / 1024 / whole["end_fs"][0] * 1e9
+    time_s = int(whole["end_fs"][0]) / 1e15 + floor_s
     return KernelResult(
         name=name or plan.config.family,
         time_s=time_s,
@@ -166,11 +162,11 @@ def _outcome(machine: rec.Machine, plan: Plan, state: State, floor_s: float, nam
         bytes=_bytes(work, counters),
         requests=_requests(counters),
         lookups=_lookups(state, counters),
-        utilisation=_utilisation(machine, state, counters, total_fs),
-        waits=_waits(plan, state, floor_s / time_s),
+        utilisation=_utilisation(machine, state, whole),
+        waits=_waits(plan, whole, floor_s / time_s),
         occupancy=plan.occupancy.describe(),
         waves=work.n_items / (work.n_agents if work.n_items > work.n_agents else plan.n_slots),
-        sampled=bool(s["skipped_items"]),
+        sampled=bool(s["skip_items"]),
         n_events=int(s["n_events"]),
         windows=even_windows(state.windows[: int(s["n_win"])], machine, work),
         spans=_spans(state),
@@ -221,12 +217,12 @@ def _lookups(state: State, c: Counters) -> dict[str, int]:
     return {name: int(value) for name, value in names.items()}
 
 
-def _utilisation(machine: rec.Machine, state: State, c: Counters, total_fs: int) -> dict[str, float]:
+def _utilisation(machine: rec.Machine, state: State, whole: Records) -> dict[str, float]:
     """Busy fraction of each resource over the kernel's time inside its CTAs, without what is left to do behind it.
 
     Of a sampled kernel both are estimates, so that their quotient may come out above 1, and is cut there.
     """
-    s = state.scalars[0]
+    s, c = state.scalars[0], whole[0]
     hbm_after_fs, l2_after_fs = (np.maximum(s[name] - s["end_fs"], 0).sum() for name in ("hbm_free", "l2_free"))
     busy = {
         "tensor": c["tensor_fs"] / machine.n_sm,
@@ -235,17 +231,17 @@ def _utilisation(machine: rec.Machine, state: State, c: Counters, total_fs: int)
         "l2": (c["l2_fs"] - l2_after_fs) / machine.n_sides,
         "hbm": c["hbm_fs"] - hbm_after_fs,
     }
-    most = 1.0 if s["skipped_items"] else np.inf
-    return {name: float(min(value / total_fs, most)) for name, value in busy.items()}
+    most = 1.0 if s["skip_items"] else np.inf
+    return {name: float(min(value / c["end_fs"], most)) for name, value in busy.items()}
 
 
-def _waits(plan: Plan, state: State, floor_share: float) -> dict[str, float]:
+def _waits(plan: Plan, whole: Records, floor_share: float) -> dict[str, float]:
     """Fractions of all agent-slot time, by what the slot was waiting for.
 
     `floor_share` of the kernel's time lies outside its CTAs: its launch. A slot without a CTA is idle.
     """
-    total = plan.n_slots * int(state.scalars["end_fs"][0]) / (1 - floor_share)
-    waits = {name: float(state.scalars["waits"][0][i] / total) for i, name in enumerate(WAITS)}
+    total = plan.n_slots * int(whole["end_fs"][0]) / (1 - floor_share)
+    waits = {name: float(whole["waits"][0][i] / total) for i, name in enumerate(WAITS)}
     waits["start"] += floor_share * plan.work.n_agents / plan.n_slots
     waits["idle"] = max(0.0, 1.0 - sum(waits.values()))
     return waits

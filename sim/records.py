@@ -130,8 +130,6 @@ class Work(NamedTuple):
     """Width of the order in which the threads of CTAs in step ask for the lines of a chunk."""
     sample_items: int
     """0: simulate everything; else the period whose repetition is looked for."""
-    huge: int
-    """1: too large to simulate whole, so that periods must do in the end."""
 
 
 def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
@@ -145,15 +143,13 @@ def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
 MACHINE = _record(" ".join(name for name in Machine._fields if name != "gpc_side"))
 WORK = _record(" ".join(Work._fields))
 SCALARS = _record(
-    "bits fs_cycle hbm_free hbm_reading next_item n_events end_fs skipped_fs skipped_items cycles_x1k "
-    "check_at check_fs check_dram n_periods n_simulated n_spans spans_lost active active_at "
+    "bits fs_cycle hbm_free hbm_reading next_item n_events end_fs cycles_x1k pause_at paused_fs skip_at skip_items "
+    "n_spans spans_lost active active_at "
     "win_start win_end win_width n_win win_tensor win_l2r win_l2w win_hbmr win_hbmw win_active "
     "hbm_read hbm_write l2_read l2_write sm_read sm_write fabric coalesced n_access n_hit n_merged n_miss n_coalesced "
     "filled written clean_out back overwritten tensor_fs smem_fs port_fs l2_fs hbm_fs n_mma n_loads n_stores "
     "n_hbm_read n_hbm_write n_fabric",
     ("waits", "i8", N_WAITS),
-    ("period_fs", "i8", 3),
-    ("period_dram", "i8", 3),
     ("used", "i8", MAX_SIDES),
     ("l2_free", "i8", MAX_SIDES),
     ("gpc_free", "i8", MAX_GPCS),

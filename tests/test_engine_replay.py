@@ -91,7 +91,7 @@ CASES: Mapping[str, Case] = {
     # Clock, sampling, mechanisms switched off.
     "clock held": Case(SQUARE, multistage(), clock_mhz=1234),
     "sustained": Case(Gemm(2048, 2048, 2048), persistent(256, 128, cluster_m=2), sustained=True),
-    "sampled": Case(Gemm(8192, 8192, 8192), multistage(256, 128, 64, 3, warps=8, group=8)),
+    "sampled": Case(Gemm(8192, 16384, 8192), multistage(group=8)),
     "bare": Case(SQUARE, multistage(), without=("coalescing", "l2_partitions", "gpc_port", "write_back", "clock")),
     "bare SM": Case(SQUARE, persistent(), without=("tile_latency", "barriers", "smem_bandwidth")),
 }

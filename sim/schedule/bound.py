@@ -13,17 +13,15 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.schedule import plan
 from sim.schedule.beside import memset_s, reduction
 from sim.schedule.config import KernelConfig
+from sim.schedule.raster import Ints, tiles
 from sim.schedule.resources import occupancy
 from workloads.gemm import Gemm
-
-Ints = npt.NDArray[np.int64]
 
 TYPICAL_LINES_LOG2 = 6
 """log2 of the lines of a typical chunk: HBM's latency for a chunk grows with it."""
@@ -114,7 +112,8 @@ class Estimator:
             return Cut(items, 0, per_sm, iterations, splits, 0.0, 0.0)
         a_bytes = min(config.block_m * config.cluster_m, gemm.m) * config.block_k * gemm.a_element_bytes
         b_bytes = min(config.block_n * config.cluster_n, gemm.n) * config.block_k * gemm.b_element_bytes
-        rows, columns = _first_tiles(config, grid_m, grid_n, agents)
+        first = np.arange(min(agents, grid_m * grid_n))
+        rows, columns = tiles(first, grid_m, grid_n, config.group, config.raster == "n")
         repeats = agents / len(rows)
         distinct = repeats * (_n_distinct(rows) * a_bytes + _n_distinct(columns) * b_bytes)
         gpc = placement.gpc[: len(rows)]
@@ -185,17 +184,6 @@ def _multistage_s(
 
     full, rest = divmod(cut.items, cut.ctas_per_sm * n_sm)
     return (full * batch(cut.ctas_per_sm * n_sm) + (batch(rest) if rest else 0.0)) / clock_hz
-
-
-def _first_tiles(config: KernelConfig, grid_m: int, grid_n: int, agents: int) -> tuple[Ints, Ints]:
-    """Rows and columns of the first work items, as the engine's `tile_of` numbers them."""
-    items = np.arange(min(agents, grid_m * grid_n))
-    rows, columns = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
-    group = min(config.group, rows)
-    band, rest = np.divmod(items, group * columns)
-    size = np.minimum(rows - band * group, group)
-    row, column = band * group + rest % size, rest // size
-    return (column, row) if config.raster == "n" else (row, column)
 
 
 def _n_distinct(values: Ints) -> int:

@@ -29,9 +29,11 @@ SWITCHES: dict[str, dict[str, int]] = {
     "smem_bandwidth": {"mma_smem_x16": 0, "fill_smem_x16": 0, "epi_smem_x16": 0},
 }
 """Mechanism -> what stands in a kernel's integers without it."""
-WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_500_000, 40_000_000
-"""k-iterations of all CTAs up to which a kernel is simulated whole (0.3 s), and from which waves do as periods."""
-LEAST_PERIODS = 7
+WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_000_000, 20_000_000
+"""k-iterations of agents up to which any kernel is simulated whole (0.1 s), and one that may drift (3 s)."""
+LARGEST_PERIOD = 1_000_000
+"""k-iterations of agents in a band that is a sampling period, at most."""
+LEAST_PERIODS, PERIOD_WAVES = 8, 4
 LEAST_BAND = 1.5
 """Waves that a band must have for its traffic to repeat."""
 WGMMA_M = 64
@@ -284,20 +286,18 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     return values, flops
 
 
-def _sample_items(n_items: int, n_agents: int, persistent: bool, band: int, k_iterations: int, full: bool) -> int:
+def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, steady: bool) -> int:
     """Items of one sampling period, or 0 where all is simulated.
 
-    A period is a band of the raster (rounded to whole rounds of a static schedule), since DRAM traffic repeats by
-    bands; kernels with too few bands are simulated whole, unless they are so large that waves must do. So are
-    persistent ones and narrow bands, whose SMs drift apart over the whole run (sampled, up to 6 % off).
+    A period is a band of the raster, since traffic repeats by bands, or some waves where bands are long. Narrow bands,
+    static schedules and several matrices are sampled only where simulating all of them would take too long: their SMs
+    drift apart over the whole run, until they read twice as much from DRAM.
     """
-    iterations = n_items * k_iterations
-    if full or iterations < (HUGE_ITERATIONS if persistent or band < LEAST_BAND * n_agents else WHOLE_ITERATIONS):
+    narrow = band < LEAST_BAND * n_agents
+    if n_items * k_iterations < (HUGE_ITERATIONS if narrow or not steady else WHOLE_ITERATIONS):
         return 0
-    period = -(-band // n_agents) * n_agents if persistent else band * -(-n_agents // band)
-    if n_items >= LEAST_PERIODS * period and (iterations < HUGE_ITERATIONS or period * k_iterations < WHOLE_ITERATIONS):
-        return period
-    return n_agents if iterations >= HUGE_ITERATIONS and n_items >= LEAST_PERIODS * n_agents else 0
+    period = PERIOD_WAVES * n_agents if narrow or band * k_iterations > LARGEST_PERIOD else band
+    return period if n_items >= LEAST_PERIODS * period else 0
 
 
 def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
@@ -325,6 +325,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     out_bytes = _out_bytes(gemm, config)
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
+    steady = not is_persistent(config) and n_items == grid_m * grid_n
     work = Work(
         n_agents=agents,
         cluster_size=size,
@@ -355,8 +356,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
             256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
         ),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
-        huge=int(n_items * k_per_split >= HUGE_ITERATIONS),
-        sample_items=_sample_items(n_items, agents, is_persistent(config), group * cols, k_per_split, full),
+        sample_items=0 if full else _sample_items(n_items, agents, group * cols, k_per_split, steady),
         **values,
     )
     return Plan(config, work, placement, fit, slots, flops * n_k * grid_m * grid_n * size * gemm.batch)
