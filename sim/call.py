@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hwmodels.spec import Gpu
+from sim.energy import energy_j
 from sim.kernel import run_kernel
 from sim.machine import build_machine
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
@@ -29,6 +30,8 @@ class Options:
     without: frozenset[str] = frozenset()
     sustained: bool = False
     """Long tensor-bound work came before: the clock of the power limit, not of a burst."""
+    data: str = "random"
+    """What A and B hold, one of `workloads.gemm.DATA`: energy depends on it."""
 
     def describe(self) -> dict[str, Any]:
         """As `Result.options` holds them."""
@@ -74,7 +77,12 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
         name=config.name or short_name(config),
     )
     main = dataclasses.replace(main, config=_describe(plan))
-    return Call(gemm, plan, (*_before(plan, gpu, main), main, *_after(gemm, plan, gpu, main)))
+    kernels = (*_before(plan, gpu, main), main, *_after(gemm, plan, gpu, main))
+    return Call(gemm, plan, tuple(_with_energy(gpu, kernel, gemm.dtype, options.data) for kernel in kernels))
+
+
+def _with_energy(gpu: Gpu, kernel: KernelResult, dtype: str, data: str) -> KernelResult:
+    return dataclasses.replace(kernel, energy_j=energy_j(gpu, kernel, dtype, data))
 
 
 def _slower_hbm(gpu: Gpu, taken_gb_per_s: float) -> Gpu:
