@@ -165,6 +165,7 @@ class Power(Section):
     numbers, at the top clock; those of the SMs' side, L2 included, fall with its square."""
 
     board_w: float = quantity(1, 100_000, "board power limit")
+    sustained_fraction: float = constant(0.1, 1, "of board_w at which the board's control holds long load")
     idle_w: float = constant(0, 10_000, "board at its lowest clock")
     clocks_w: float = constant(0, 10_000, "added by running clocks at the top clock; goes as its cube")
     active_w_per_sm: float = constant(0, 100, "added by an SM that runs CTAs, at the top clock; goes as its cube")
@@ -259,8 +260,7 @@ class Activity(Section):
 
     active_mhz: float = constant(1, 20_000, "clock of a kernel that does not use the tensor cores")
     tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
-    sustained_tensor_mhz: float = constant(0, 20_000, "as tensor_mhz, once tensor-bound work has lasted sustain_ms")
-    sustain_ms: float = constant(0, 1e6, "tensor-bound work after which the board's power control lowers the clock")
+    sustain_ms: float = constant(0, 1e6, "work after which the board's power control has settled")
 
 
 class Gpu(BaseModel):

@@ -47,9 +47,9 @@ def simulate(
     What cannot be simulated is passed over; `progress` hears of the rest: how many are done, of how many.
     `clock_mhz` holds the SM clock; `full` forbids skipping repeated waves; `trace` records spans of some SMs; `launch`
     is "stream" or "graph"; `stream_weights` cuts B into pieces that are copied while others compute; `advise` also
-    simulates what would help most; `sustained` takes the clock after long tensor-bound work; `data` is what A and B
-    hold: "random" (normal numbers), "zeros" or "sparse" ({-1, 0, 1}); `without` names mechanisms to switch off
-    (`sim.machine.MECHANISMS`).
+    simulates what would help most; `sustained` takes the clock that the board's power leaves after long load; `data` is
+    what A and B hold: "random" (normal numbers), "zeros" or "sparse" ({-1, 0, 1}); `without` names mechanisms to switch
+    off (`sim.machine.MECHANISMS`).
 
     Raises ConfigError for anything that does not fit, naming the parameter, the value and the allowed range.
     """
