@@ -69,11 +69,6 @@ RULES: tuple[Rule, ...] = (
         lambda gpu: gpu.activity.active_mhz > gpu.activity.tensor_mhz,
     ),
     Rule(
-        ("activity.sustained_tensor_mhz", "activity.active_mhz"),
-        "a fully busy kernel would have no clock left under sustained load",
-        lambda gpu: gpu.activity.active_mhz > gpu.activity.sustained_tensor_mhz,
-    ),
-    Rule(
         ("sm.count", "sm.sms_per_tpc", "sm.tpcs_per_gpc"),
         f"the SMs would form more than {MOST_GPCS} GPCs, which is what the engine holds",
         lambda gpu: gpu.sm.count <= MOST_GPCS * gpu.sm.sms_per_tpc * gpu.sm.tpcs_per_gpc,

@@ -161,9 +161,32 @@ class Clock(Section):
 
 
 class Power(Section):
-    """Power of the board."""
+    """Power of the board, and what moving a byte and computing a FLOP cost. Prices are for random bits and normal
+    numbers, at the top clock; those of the SMs' side, L2 included, fall with its square."""
 
     board_w: float = quantity(1, 100_000, "board power limit")
+    sustained_fraction: float = constant(0.1, 1, "of board_w at which the board's control holds long load")
+    idle_w: float = constant(0, 10_000, "board at its lowest clock")
+    clocks_w: float = constant(0, 10_000, "added by running clocks at the top clock; goes as its cube")
+    active_w_per_sm: float = constant(0, 100, "added by an SM that runs CTAs, at the top clock; goes as its cube")
+    smem_pj_per_byte: float = constant(0, 10_000, "shared memory, read or written")
+    l2_read_pj_per_byte: float = constant(0, 10_000, "from L2 into an SM")
+    l2_write_pj_per_byte: float = constant(0, 10_000, "from an SM into L2")
+    hbm_read_pj_per_byte: float = constant(0, 10_000, "from memory into L2, whatever the clock")
+    hbm_write_pj_per_byte: float = constant(0, 10_000, "from L2 into memory, whatever the clock")
+    fp64_pj_per_flop: float = constant(0, 10_000, "fp64, tensor cores and CUDA cores")
+    tf32_pj_per_flop: float = constant(0, 10_000, "tensor cores, tf32, their reads of shared memory apart")
+    fp16_pj_per_flop: float = constant(0, 10_000, "tensor cores, fp16, their reads of shared memory apart")
+    bf16_pj_per_flop: float = constant(0, 10_000, "tensor cores, bf16, their reads of shared memory apart")
+    fp8_pj_per_flop: float = constant(0, 10_000, "tensor cores, fp8, their reads of shared memory apart")
+    int8_pj_per_flop: float = constant(0, 10_000, "tensor cores, int8, their reads of shared memory apart")
+    fp32_pj_per_flop: float = constant(0, 10_000, "multiply-adds of the CUDA cores, registers included")
+    mma_sync_weight: float = constant(0.1, 10, "energy of a FLOP by mma.sync, operands in registers, over wgmma's")
+    zeros_smem_fraction: float = constant(0, 1, "of the energy of random bits that zeros take")
+    zeros_l2_fraction: float = constant(0, 1, "of the energy of random bits that zeros take")
+    zeros_hbm_fraction: float = constant(0, 1, "of the energy of random bits that zeros take")
+    zeros_tensor_fraction: float = constant(0, 1, "of a FLOP's energy on normal numbers that one on zeros takes")
+    sparse_tensor_fraction: float = constant(0, 1, "of a FLOP's energy on normal numbers that one on {-1, 0, 1} takes")
 
 
 class Pcie(Section):
@@ -237,8 +260,7 @@ class Activity(Section):
 
     active_mhz: float = constant(1, 20_000, "clock of a kernel that does not use the tensor cores")
     tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
-    sustained_tensor_mhz: float = constant(0, 20_000, "as tensor_mhz, once tensor-bound work has lasted sustain_ms")
-    sustain_ms: float = constant(0, 1e6, "tensor-bound work after which the board's power control lowers the clock")
+    sustain_ms: float = constant(0, 1e6, "work after which the board's power control has settled")
 
 
 class Gpu(BaseModel):

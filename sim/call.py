@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 
 from hwmodels.spec import Gpu
+from sim.energy import energy_j
 from sim.kernel import run_kernel
 from sim.machine import build_machine
+from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
 from sim.schedule.beside import memset_s, reduction
 from sim.schedule.config import KernelConfig
@@ -28,7 +30,9 @@ class Options:
     trace: bool = False
     without: frozenset[str] = frozenset()
     sustained: bool = False
-    """Long tensor-bound work came before: the clock of the power limit, not of a burst."""
+    """The same kernel ran for longer than `activity.sustain_ms` before: the clock that the board's power leaves."""
+    data: str = "random"
+    """What A and B hold, one of `workloads.gemm.DATA`: energy depends on it."""
 
     def describe(self) -> dict[str, Any]:
         """As `Result.options` holds them."""
@@ -63,18 +67,34 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
     if hbm_taken_gb_per_s:
         gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
     plan = build_plan(gemm, config, gpu, options.full, options.without)
-    sustained = options.sustained and config.mma != "fma"  # it is the tensor cores whose long work slows the clock
-    machine = build_machine(gpu, options.clock_mhz, options.without, sustained)
+
+    def run(clock_mhz: float | None) -> KernelResult:
+        main = _run_main(gemm, plan, gpu, options, clock_mhz)
+        return _with_energy(gpu, main, gemm.dtype, options.data)
+
+    main = run(options.clock_mhz)
+    if options.sustained and options.clock_mhz is None and "clock" not in options.without:
+        main = settled(gpu, main, run)
+    beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))
+    before, after = ([_with_energy(gpu, kernel, gemm.dtype, options.data) for kernel in kernels] for kernels in beside)
+    return Call(gemm, plan, (*before, main, *after))
+
+
+def _run_main(gemm: Gemm, plan: Plan, gpu: Gpu, options: Options, clock_mhz: float | None) -> KernelResult:
+    """The kernel that multiplies, at a held clock or at a burst's."""
     main = run_kernel(
-        machine,
+        build_machine(gpu, clock_mhz, options.without),
         plan,
         warm=gemm.l2 == "warm",
         floor_s=gpu.kernel.floor_us * 1e-6,
         trace=options.trace,
-        name=config.name or short_name(config),
+        name=plan.config.name or short_name(plan.config),
     )
-    main = dataclasses.replace(main, config=_describe(plan))
-    return Call(gemm, plan, (*_before(plan, gpu, main), main, *_after(gemm, plan, gpu, main)))
+    return dataclasses.replace(main, config=_describe(plan))
+
+
+def _with_energy(gpu: Gpu, kernel: KernelResult, dtype: str, data: str) -> KernelResult:
+    return dataclasses.replace(kernel, energy_j=energy_j(gpu, kernel, dtype, data))
 
 
 def _slower_hbm(gpu: Gpu, taken_gb_per_s: float) -> Gpu:

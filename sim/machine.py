@@ -140,11 +140,8 @@ def _hbm_rates(gpu: Gpu, without: Collection[str]) -> tuple[int, int, int]:
     return reads, writes, writes if "turn_round" in without else max(writes, 2 * copies - reads)
 
 
-def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], sustained: bool = False) -> Machine:
-    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off.
-
-    `sustained`: the board has been at tensor-bound work for longer than `activity.sustain_ms`.
-    """
+def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str]) -> Machine:
+    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off."""
     n_gpc = len(gpc_sizes(gpu))
     sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
     reads, writes, mixed = _hbm_rates(gpu, without)
@@ -168,7 +165,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         l2_jitter_cycles=0 if "jitter" in without else round(gpu.l2.jitter_cycles),
         hbm_jitter_1024fs=0 if "jitter" in without else round(gpu.hbm.jitter_ns * 1e6 / 1024),
         idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),
-        tensor_mhz=round(gpu.activity.sustained_tensor_mhz if sustained else gpu.activity.tensor_mhz),
+        tensor_mhz=round(gpu.activity.tensor_mhz),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,
         window_fs=10**9,
     )

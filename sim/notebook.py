@@ -51,9 +51,10 @@ def _headline(result: Result) -> str:
     tile = "x".join(str(config[f"block_{side}"]) for side in "mnk") if "block_m" in config else ""
     how = f"{config.get('family', '')} {tile}".strip()
     rate = quantity(result.flops / result.time_s, "FLOP/s")
+    energy = f", {quantity(result.energy_j, 'J')} at {result.power_w:,.0f} W" if result.energy_j else ""
     return (
         f"<b>{escape(sizes)}</b> on {escape(str(result.gpu['label']))}, {escape(how)}: "
-        f"<b>{quantity(result.time_s, 's')}</b>, {rate}; end to end {quantity(result.end_to_end_s, 's')}"
+        f"<b>{quantity(result.time_s, 's')}</b>, {rate}; end to end {quantity(result.end_to_end_s, 's')}{energy}"
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the saved form and of `--json`."""
 
 SPAN_KINDS = ("start", "load", "wait", "mma", "epilogue")
@@ -122,6 +122,9 @@ class KernelResult(_Alike):
     spans: npt.NDArray[np.void] | None = None
     """SPAN_DTYPE rows, only when traced (`spans_dropped` says how many did not fit)."""
     spans_dropped: int = 0
+    energy_j: dict[str, float] = field(default_factory=dict)
+    """{part: joules}, which add up to the kernel's: "idle" (the board over the kernel's time), "sm", "tensor" or
+    "cuda_cores", "smem", "l2" and "hbm", as `sim.energy` says."""
 
 
 def main_kernel(kernels: Sequence[KernelResult]) -> KernelResult:
@@ -161,6 +164,16 @@ class Result:
     def main(self) -> KernelResult:
         """The kernel that multiplies, whatever is launched beside it; the longest of them."""
         return main_kernel(self.kernels)
+
+    @property
+    def energy_j(self) -> float:
+        """Joules of all kernels, the board's idle power over their time included."""
+        return sum(sum(kernel.energy_j.values()) for kernel in self.kernels)
+
+    @property
+    def power_w(self) -> float:
+        """Mean watts of the board while the kernels run."""
+        return self.energy_j / self.time_s
 
     def __repr__(self) -> str:
         work = self.workload

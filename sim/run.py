@@ -16,7 +16,7 @@ from sim.report import build_result
 from sim.result import Result
 from sim.schedule.choose import candidates
 from sim.schedule.config import KernelConfig
-from workloads.gemm import Gemm
+from workloads.gemm import DATA, Gemm
 
 Progress = Callable[[int, int], None]
 """(candidates simulated so far, candidates in all)."""
@@ -36,6 +36,7 @@ def simulate(
     stream_weights: bool = False,
     advise: bool = False,
     sustained: bool = False,
+    data: str = "random",
     without: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Result:
@@ -46,13 +47,14 @@ def simulate(
     What cannot be simulated is passed over; `progress` hears of the rest: how many are done, of how many.
     `clock_mhz` holds the SM clock; `full` forbids skipping repeated waves; `trace` records spans of some SMs; `launch`
     is "stream" or "graph"; `stream_weights` cuts B into pieces that are copied while others compute; `advise` also
-    simulates what would help most; `sustained` takes the clock after long tensor-bound work; `without` names mechanisms
-    to switch off (`sim.machine.MECHANISMS`).
+    simulates what would help most; `sustained` takes the clock that the board's power leaves after long load; `data` is
+    what A and B hold: "random" (normal numbers), "zeros" or "sparse" ({-1, 0, 1}); `without` names mechanisms to switch
+    off (`sim.machine.MECHANISMS`).
 
     Raises ConfigError for anything that does not fit, naming the parameter, the value and the allowed range.
     """
     _check_types(workload, gpu, config, clock_mhz)
-    options = Options(clock_mhz, full, trace, frozenset(without), sustained)
+    options = Options(clock_mhz, full, trace, frozenset(without), sustained, data)
     _check(options)
     check_memory(workload, gpu, stream_weights)
     configs, most = ((config,), 1) if config is not None else candidates(workload, gpu, family, tile)
@@ -100,6 +102,8 @@ def _check_types(workload: object, gpu: object, config: object, clock_mhz: objec
 def _check(options: Options) -> None:
     if options.clock_mhz is not None and not 100 <= options.clock_mhz <= 10_000:
         raise ConfigError(f"clock = {options.clock_mhz:g} MHz: must be from 100 to 10000")
+    if options.data not in DATA:
+        raise ConfigError(f"data = {str(options.data)[:60]!r}: must be one of {', '.join(DATA)}")
     for name in options.without:
         if name not in MECHANISMS:
             raise ConfigError(f"without = {name!r}: must be one of {', '.join(MECHANISMS)}")

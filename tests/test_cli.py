@@ -48,7 +48,7 @@ def test_json_is_one_object_with_the_promised_keys(simulate: FakeSimulate) -> No
     found = json.loads(done.stdout)
     assert found.keys() == {
         *("time_us", "end_to_end_us", "limiter", "sm_cycles", "sm_mhz", "flops", "bytes", "utilisation", "waits"),
-        *("occupancy", "waves", "kernel", "gpu", "sampled", "schema"),
+        *("occupancy", "waves", "kernel", "gpu", "sampled", "schema", "energy_j", "power_w"),
     }
     assert found["time_us"] == pytest.approx(TIME_S * 1e6)
     assert found["flops"] == 2 * 4096**3
@@ -59,7 +59,7 @@ def test_json_is_one_object_with_the_promised_keys(simulate: FakeSimulate) -> No
 
 def test_the_screen_tells_time_limiter_traffic_and_advice(simulate: FakeSimulate) -> None:
     done = tilewalk("gemm", *SIZES)
-    for text in ("218 µs", "L2 bandwidth", "HBM", "Occupancy", "waves", "Clock", "tile 128x256x64"):
+    for text in ("218 µs", "L2 bandwidth", "HBM", "Occupancy", "waves", "Clock", "Energy", "tile 128x256x64"):
         assert text in done.stdout
     assert done.stderr == ""
 
@@ -104,7 +104,7 @@ def test_defaults(simulate: FakeSimulate) -> None:
     assert (asked.m, asked.n, asked.k, asked.batch, asked.dtype, asked.layout) == (100, 200, 300, 1, "bf16", "tn")
     assert (asked.epilogue, asked.l2, asked.inputs, asked.weights, asked.result) == ("none", "cold", *("hbm",) * 3)
     assert gpu.name == "h200_sxm"
-    running = {"clock_mhz": None, "full": False, "trace": False, "advise": True, "launch": "stream"}
+    running = {"clock_mhz": None, "full": False, "trace": False, "advise": True, "launch": "stream", "data": "random"}
     assert keywords == running | {"stream_weights": False, "without": (), "family": None}
 
 

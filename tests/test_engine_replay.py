@@ -41,7 +41,6 @@ class Case(NamedTuple):
     clock_mhz: float | None = None
     full: bool = False
     without: tuple[str, ...] = ()
-    sustained: bool = False
 
 
 SQUARE, SMALL = Gemm(1024, 1024, 1024), Gemm(512, 512, 256)
@@ -90,7 +89,6 @@ CASES: Mapping[str, Case] = {
     "wide C": Case(Gemm(4096, 4096, 64, out_dtype="fp32"), multistage(128, 128, 64, 3, warps=8)),
     # Clock, sampling, mechanisms switched off.
     "clock held": Case(SQUARE, multistage(), clock_mhz=1234),
-    "sustained": Case(Gemm(2048, 2048, 2048), persistent(256, 128, cluster_m=2), sustained=True),
     "sampled": Case(Gemm(8192, 16384, 8192), multistage(group=8)),
     "bare": Case(SQUARE, multistage(), without=("coalescing", "l2_partitions", "gpc_port", "write_back", "clock")),
     "bare SM": Case(SQUARE, persistent(), without=("tile_latency", "barriers", "smem_bandwidth")),
@@ -105,7 +103,7 @@ CHOSEN: Mapping[str, Gemm] = {
 def pin(case: Case) -> dict[str, Any]:
     """The integers of one run."""
     gpu = load_gpu(FROZEN, case.overrides)
-    machine = build_machine(gpu, case.clock_mhz, case.without, case.sustained)
+    machine = build_machine(gpu, case.clock_mhz, case.without)
     plan = build_plan(case.gemm, case.config, gpu, case.full, without=case.without)
     kernel = run_kernel(machine, plan, warm=case.gemm.l2 == "warm")
     moved = {f"{level}_{way}": n for level, ways in kernel.bytes.items() for way, n in ways.items() if n}

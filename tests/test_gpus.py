@@ -303,7 +303,6 @@ def test_a_wrong_override_is_refused_in_one_line(override, said):
 BREAKERS = {
     "clock.base_mhz": ["clock.boost_mhz=1500"],
     "activity.active_mhz": ["activity.tensor_mhz=1850"],
-    "activity.sustained_tensor_mhz": ["activity.sustained_tensor_mhz=1850"],
     "sm.count": ["sm.count=4096"],
     "smem.max_kib_per_cta": ["smem.kib_per_sm=227"],
     "sm.warp_size": ["sm.warp_size=64"],

@@ -21,6 +21,8 @@ from viz.terminal import print_gpu, print_gpus, print_result, to_json
 JSON_KEYS = [
     "time_us",
     "end_to_end_us",
+    "energy_j",
+    "power_w",
     "limiter",
     "sm_cycles",
     "sm_mhz",

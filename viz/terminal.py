@@ -20,7 +20,7 @@ NARROW = 96
 WIDE = 110
 """Below this, each value of a GPU takes two lines."""
 MAX_REASONS, MAX_EVIDENCE, MAX_ADVICE = 7, 3, 3
-SMALLEST_REASON = 0.005
+SMALLEST_REASON, SMALLEST_PART = 0.005, 0.02
 
 REASONS = {
     "mma": "computing",
@@ -34,6 +34,17 @@ REASONS = {
     "idle": "no CTA to run",
 }
 """`KernelResult.waits` in words."""
+
+ENERGY = {
+    "idle": "idle",
+    "sm": "SMs",
+    "tensor": "tensor cores",
+    "cuda_cores": "CUDA cores",
+    "smem": "shared memory",
+    "l2": "L2",
+    "hbm": "HBM",
+}
+"""`KernelResult.energy_j` in words."""
 
 ASCII = str.maketrans({"µ": "u", "×": "x", "█": "#", "·": "-", "→": ">", "–": "-", "…": "."})
 """For consoles whose encoding lacks them."""
@@ -169,6 +180,7 @@ def _fact_rows(result: Result) -> list[tuple[str, Sequence[str]]]:
         ("Limiter", [levels.limiter_text(result), *result.evidence[:MAX_EVIDENCE]]),
         ("Occupancy", [_occupancy(result)]),
         ("Clock", [_clock(result)]),
+        ("Energy", _energy(result)),
         ("Kernel", [_kernel(result), *_other_kernels(result)]),
         ("Would help", [_advice(item) for item in result.advice[:MAX_ADVICE]]),
         ("Note", _notes(result)),
@@ -199,6 +211,20 @@ def _clock(result: Result) -> str:
     boost, cap = levels.gpu_value(result, "clock.boost_mhz"), result.options.get("clock_mhz")
     held = f"held at {cap:,.0f} MHz" if cap else f"{result.main.sm_mhz:,.0f} MHz on average"
     return f"{held}{f' (boost {boost:,.0f})' if boost else ''}; {result.main.sm_cycles:,.0f} SM cycles"
+
+
+def _energy(result: Result) -> list[str]:
+    """Joules, watts, and the larger parts of the main kernel by size; nothing where no energy was worked out."""
+    parts = sorted(result.main.energy_j.items(), key=lambda part: -part[1])
+    total_j = sum(result.main.energy_j.values())
+    if not total_j:
+        return []
+    shares = [
+        f"{ENERGY[name]} {words.percent_text(joules / total_j)}"
+        for name, joules in parts
+        if joules >= SMALLEST_PART * total_j
+    ]
+    return [f"{words.energy_text(result.energy_j)}, {result.power_w:,.0f} W: {', '.join(shares)}"]
 
 
 def _kernel(result: Result) -> str:
@@ -312,10 +338,17 @@ def print_gpus(gpus: Iterable[Gpu], console: Console) -> None:
 
 
 # JSON.
+def _energy_by_part(result: Result) -> dict[str, float]:
+    """Joules of all kernels by part, and in all."""
+    parts = dict.fromkeys(part for kernel in result.kernels for part in kernel.energy_j)
+    found = {part: sum(kernel.energy_j.get(part, 0.0) for kernel in result.kernels) for part in parts}
+    return {**found, "total": result.energy_j}
+
+
 def to_json(result: Result) -> dict[str, Any]:
     """The object that `--json` prints.
 
-    Times, FLOPs and bytes are the whole call's; cycles, clock, utilisation, waits, occupancy and waves the main
+    Times, FLOPs, energy and bytes are the whole call's; cycles, clock, utilisation, waits, occupancy and waves the main
     kernel's. `bytes` holds PCIe (copies) beside the levels of the kernels.
     """
     main = result.main
@@ -323,6 +356,8 @@ def to_json(result: Result) -> dict[str, Any]:
     return {
         "time_us": result.time_s * 1e6,
         "end_to_end_us": result.end_to_end_s * 1e6,
+        "energy_j": _energy_by_part(result),
+        "power_w": result.power_w,
         "limiter": result.limiter,
         "sm_cycles": main.sm_cycles,
         "sm_mhz": main.sm_mhz,

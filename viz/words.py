@@ -50,6 +50,11 @@ def time_text(time_s: float) -> str:
     return _scaled(time_s, "s", ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f")))
 
 
+def energy_text(joules: float) -> str:
+    """Joules with a prefix: 0.0123 -> "12.3 mJ"."""
+    return _scaled(joules, "J", ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")))
+
+
 def flops_text(flops_per_s: float) -> str:
     """FLOP a second: 6.3e14 -> "630 TFLOP/s"."""
     return _scaled(flops_per_s, "FLOP/s", ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")))

@@ -17,6 +17,8 @@ LAYOUTS = ("tn", "nn", "nt", "tt")
 OPERAND_PLACES = ("hbm", "pinned", "pageable")
 RESULT_PLACES = ("hbm", "host")
 L2_STATES = ("cold", "warm")
+DATA = ("random", "zeros", "sparse")
+"""What A and B may hold: normal numbers, zeros, or {-1, 0, 1} at random. Energy and power depend on it."""
 
 EPILOGUES = {"none": 0, "bias": 1, "bias_gelu": 10, "bias_silu": 4, "residual": 1}
 """Epilogue -> FLOPs for each element of C. An add, multiply, divide or transcendental counts 1: bias or residual 1;

@@ -24,6 +24,7 @@ COLUMNS = {
     "regret_top3_pct": "top-3 regret %",
     "sm_cycles_mape_pct": "cycles %",
     "sm_mhz_mape_pct": "clock %",
+    "watt_mape_pct": "power %",
     "dram_read_bytes_mape_pct": "DRAM read %",
     "dram_write_bytes_mape_pct": "DRAM write %",
     "l2_read_bytes_mape_pct": "L2 read %",

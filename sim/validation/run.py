@@ -12,6 +12,7 @@ from sim.validation.replay import Predict, Predicted, Progress, replay, simulato
 from sim.validation.report import Report
 from sim.validation.roofline import shipped_control
 from sim.validation.scores import Scored, grouped, summary
+from sim.validation.sustained import is_sustained_table, validate_sustained
 from sim.validation.tables import Row, read_table
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def validate(
     Raises ConfigError for a bad option or a file that is no such table.
     """
     _check_options(tile, limit, threads)
+    if is_sustained_table(measurements):
+        return validate_sustained(gpu, measurements)
     table = read_table(measurements)
     questions, repeated = _one_a_shape(table.rows) if tile else (table.rows, ())
     rows = questions if limit is None else subset(questions, limit)

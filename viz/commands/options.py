@@ -13,7 +13,7 @@ from hwmodels.folders import list_gpus
 from sim.program import LAUNCH_MODES
 from sim.schedule.config import FAMILIES
 from workloads.dtypes import BYTES, COMBINATIONS
-from workloads.gemm import EPILOGUES, L2_STATES, LAYOUTS, OPERAND_PLACES, RESULT_PLACES
+from workloads.gemm import DATA, EPILOGUES, L2_STATES, LAYOUTS, OPERAND_PLACES, RESULT_PLACES
 
 Word = str | None
 
@@ -87,6 +87,7 @@ class GemmOptions:
     group: Annotated[Word, option("Tiles along m that consecutive CTAs walk together", "G")] = None
     split: Annotated[Word, option("Slices of k, summed by a second kernel", "S")] = None
     kernel_name: Annotated[Word, option("Take the configuration from a real kernel's name", "NAME")] = None
+    data: Annotated[str, one_of("What A and B hold: normal numbers, zeros, or {-1, 0, 1}", DATA)] = "random"
     clock: Annotated[Word, option("Hold the SM clock here", "MHZ")] = None
     sets: Annotated[list[str] | None, SET] = None
     without: Annotated[

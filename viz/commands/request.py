@@ -11,7 +11,7 @@ from sim.program import LAUNCH_MODES
 from sim.schedule.config import FAMILIES
 from viz.commands.options import GemmOptions
 from viz.commands.values import choice, extents, integer, mhz, optional_integer
-from workloads.gemm import MAX_BATCH, MAX_DIMENSION, MAX_LEADING, Gemm
+from workloads.gemm import DATA, MAX_BATCH, MAX_DIMENSION, MAX_LEADING, Gemm
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
@@ -40,6 +40,7 @@ def request(options: GemmOptions, *, trace: bool, advise: bool) -> Request:
     gpu = load_gpu(options.gpu, options.sets or ())
     keywords = {
         "clock_mhz": mhz("--clock", options.clock),
+        "data": choice("--data", options.data, DATA),
         "full": options.full,
         "trace": trace,
         "advise": advise,

@@ -108,7 +108,8 @@ def print_report(report: Report, console: Console) -> None:
         for columns in _fitting(heads, rows, console.width):
             part = [heads[i] for i in columns], [[row[i] for i in columns] for row in rows]
             show(console, "", _table(*part, console.width))
-        show(console, "", Text("Worst rows", style="bold"), *_worst(*report.worst_table()))
+        if report.overall["worst"]:
+            show(console, "", Text("Worst rows", style="bold"), *_worst(*report.worst_table()))
     if report.skipped:
         show(console, "", Text("Rows skipped", style="bold"), *map(Text, _reasons(report)))
 
