@@ -86,7 +86,7 @@ def test_the_simulators_own_constants_are_found(tmp_path: Path) -> None:
     def takes(item: tables.Item) -> bool:
         return item.family == "persistent" and item.fitted and item.iterations < 40_000
 
-    write_tables(tmp_path / "tables", with_values(GPU, truth), n=24, takes=takes)
+    write_tables(tmp_path / "tables", with_values(GPU, truth), n=16, takes=takes)
     found = Calibration(request(tmp_path, n_folds=2)).run()
     assert {one.key: one.after for one in found.constants} == pytest.approx(truth, rel=0.03)
 
@@ -111,7 +111,7 @@ def test_what_only_a_sum_tells_is_said_to_be_alike(folder: Path) -> None:
 
 def test_the_loss_is_least_at_the_optimum(outcome: Outcome) -> None:
     assert all(one.loss_up_pct > 0 and one.loss_down_pct > 0 for one in outcome.constants)
-    assert all(0 < one.effect_pct < 11 for one in outcome.constants)
+    assert all(0 < abs(one.effect_pct) < 15 for one in outcome.constants)
     assert outcome.identified.condition >= 1
     assert np.allclose(np.diag(outcome.identified.correlation), 1)
 
@@ -153,8 +153,8 @@ def test_every_fitted_constant_can_be_fitted_again() -> None:
 @pytest.mark.slow
 def test_a_constant_that_a_kernel_is_said_not_to_feel_changes_nothing() -> None:
     found = tables.read([SHIPPED / "gemm.csv", SHIPPED / "tile_sweep.csv"], GPU).items
-    cheap = {item.stratum[1]: item for item in found if item.iterations < 20_000}
-    assert len(cheap) > 5
+    cheap = {item.family: item for item in found if item.iterations < 20_000}
+    assert cheap.keys() >= {"persistent", "multistage", "multistage mma.sync", "split_k"}
     for item in cheap.values():
         plain = simulate_case(item.case, GPU, None)
         for constant in CONSTANTS:
@@ -396,6 +396,7 @@ def test_bad_input_is_one_line(line: str, quick: None, folder: Path, tmp_path: P
     assert {path.name for path in tmp_path.iterdir()} == {"tables", "mine.toml", "empty", "warm.csv"}
 
 
+@pytest.mark.slow
 def test_an_interrupt_keeps_what_was_done_and_the_next_run_continues(folder: Path, tmp_path: Path) -> None:
     slow = f"""
 import sys, time

@@ -210,7 +210,7 @@ def _sure(outcome: Outcome) -> list[str]:
         [
             one.key,
             f"{one.low:g} to {one.high:g}",
-            f"{one.effect_pct:.2f} %",
+            f"{one.effect_pct:+.2f} %",
             f"{one.loss_up_pct:+.2f} %",
             f"{one.loss_down_pct:+.2f} %",
             f"{one.deviation_pct:.1f} %",
@@ -226,10 +226,9 @@ def _sure(outcome: Outcome) -> list[str]:
         "(1: every constant has kernels of its own)."
     )
     note = (
-        "What 10 % changes is a root mean product of the changes up and down, in which jumps at random cancel out. The "
-        "loss is that of the constant's stage. The deviation follows from the curvature of the loss and from errors "
-        "that differ from row to row by chance; what the model does not know is not chance, so trust the folds more: "
-        "their standard deviation is beside it."
+        "What 10 % changes is a mean over rows. The loss is that of the constant's stage. The deviation follows from "
+        "the curvature of the loss and from errors that differ from row to row by chance; what the model does not know "
+        "is not chance, so trust the folds more: their standard deviation is beside it."
     )
     return [_table(head, rows), note, *said, condition]
 

@@ -4,7 +4,7 @@ A residual is the logarithm of predicted over measured, in units of the error th
 (soft L1) grows in proportion only, so that kernels which the model does not know do not steer the rest. Constants move
 on a logarithmic scale. What a kernel takes is no smooth function of a constant: SMs that drift apart otherwise meet
 other chunks in L2, so that times of cp.async kernels jump by some tenths of a percent at any change. So slopes are
-taken over steps of 20 % both ways, and a constant counts as determined only by effects on which both ways agree.
+taken over steps of 20 % both ways, and a constant counts as determined only by what its rows do on the whole.
 """
 
 from __future__ import annotations
@@ -29,8 +29,11 @@ PRIOR_FACTOR = 10.0
 """A constant this factor away from where it started counts as one row whose error counts in full: of directions that
 the data cannot tell apart, the nearest is taken."""
 LEAST_ROWS, LEAST_SHAPES = 8, 3
-LEAST_EFFECT = 5e-4
-"""Change of its rows for 10 % of a constant, up and down alike, below which it is not determined."""
+LEAST_EFFECT, LEAST_CERTAINTY = 3e-4, 2.5
+"""Mean change of its rows for 10 % of a constant, and that mean over its standard error, that determine it at least."""
+STEEPEST = 1.5
+"""Slope of a row (logarithm by logarithm) beyond which it is a jump: no time is more than proportional to one constant,
+a clock hardly."""
 LOSS_TOLERANCE, STEP_TOLERANCE = 3e-3, 1e-3
 """Relative change of the loss, and step relative to the logarithms' length, at which a fit is done."""
 
@@ -126,14 +129,16 @@ class Problem:
 
     def slope(self, constant: Constant, values: Values) -> Array:
         """d residual / d log(constant) of each observation, between the constant a step larger and a step smaller."""
-        return self._over(constant, values, *_steps(constant, values[constant.key]))
+        column: Array = self._steepness(constant, values) / self._scale
+        return column
 
-    def _over(self, constant: Constant, values: Values, low: float, high: float) -> Array:
-        """Slope of each observation between two values of the constant; 0 where they are one or it is not felt."""
+    def _steepness(self, constant: Constant, values: Values) -> Array:
+        """d log(predicted) / d log(constant) of each observation, no more than `STEEPEST`; 0 where it is not felt."""
+        low, high = (within(constant, values[constant.key] * step) for step in (1 / SLOPE_STEP, SLOPE_STEP))
         among, column = self.feeling(constant), np.zeros(len(self.seen))
         if high > low:
             ends = (self.errors({**values, constant.key: value}, among) for value in (high, low))
-            column[among] = (next(ends) - next(ends)) / self._scale[among] / math.log(high / low)
+            column[among] = np.clip((next(ends) - next(ends)) / math.log(high / low), -STEEPEST, STEEPEST)
         return column
 
     def shapes(self, among: Indices) -> int:
@@ -148,19 +153,23 @@ class Problem:
         """Mean absolute error over all observations, percent."""
         return 100 * float(np.mean(np.abs(np.expm1(self.errors(values))))) if self.seen else math.nan
 
-    def effect(self, constant: Constant, values: Values) -> float:
-        """Relative change of the constant's own rows for 10 % of it: the root mean product of the change upwards and
-        the change downwards, in which jumps at random cancel out."""
+    def effect(self, constant: Constant, values: Values) -> tuple[float, float]:
+        """Mean relative change, for 10 % of the constant, of the quantity that it changes most clearly, over the rows
+        that can feel it, and the standard error of that mean."""
         among = self.feeling(constant)
-        value, (low, high) = values[constant.key], _steps(constant, values[constant.key])
-        up, down = (self._over(constant, values, *ends)[among] for ends in ((value, high), (low, value)))
-        product = np.mean(up * down * self._scale[among] ** 2) if len(among) else 0.0
-        return math.log(1.1) * math.sqrt(max(0.0, float(product)))
+        change = math.log(1.1) * self._steepness(constant, values)[among]
+        found = [(0.0, 0.0)]
+        for target in dict.fromkeys(self.seen[i].target for i in among):
+            part = change[[self.seen[i].target == target for i in among]]
+            found.append((float(np.mean(part)), float(np.std(part) / math.sqrt(len(part)))))
+        return max(found, key=lambda one: (certainty(*one), abs(one[0])))
 
 
-def _steps(constant: Constant, value: float) -> tuple[float, float]:
-    """The values a step below and above, inside the bounds."""
-    return within(constant, value / SLOPE_STEP), within(constant, value * SLOPE_STEP)
+def certainty(mean: float, error: float) -> float:
+    """A mean over its standard error."""
+    if error == 0:
+        return math.inf if mean else 0.0
+    return abs(mean) / error
 
 
 def soft_l1(residuals: Array) -> Array:
@@ -176,17 +185,17 @@ def determined(
     kept, left = [], {}
     for constant in constants:
         among = problem.feeling(constant)
-        n, n_shapes = len(among), problem.shapes(among)
+        n, n_shapes = len({problem.seen[i].item for i in among}), problem.shapes(among)
         if n < LEAST_ROWS or n_shapes < LEAST_SHAPES:
             left[constant.key] = (
                 f"too few rows: {n} of {n_shapes} shapes feel it, at least {LEAST_ROWS} of {LEAST_SHAPES} must"
             )
             continue
-        effect = problem.effect(constant, values)
-        if effect < LEAST_EFFECT:
+        effect, error = problem.effect(constant, values)
+        if abs(effect) < LEAST_EFFECT or certainty(effect, error) < LEAST_CERTAINTY:
             left[constant.key] = (
-                f"no clear effect: 10 % of it, up and down alike, changes its {n} rows by {100 * effect:.2f} %, and "
-                f"{100 * LEAST_EFFECT:g} % is needed"
+                f"no clear effect on {n} rows: 10 % of it changes them by {100 * effect:+.3f} ± {100 * error:.3f} % on "
+                f"average; {100 * LEAST_EFFECT:g} % and {LEAST_CERTAINTY:g} standard errors are needed"
             )
         else:
             kept.append(constant)

@@ -65,7 +65,7 @@ class Fitted:
     loss_down_pct: float
     """Change of its stage's loss where it is 10 % larger, and 10 % smaller."""
     effect_pct: float
-    """Change of its rows for 10 % of it, up and down alike, percent."""
+    """Mean change of its rows for 10 % of it, percent."""
     deviation_pct: float
     """Standard deviation from the curvature of the loss: what noise from row to row would make of it."""
 

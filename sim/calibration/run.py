@@ -127,7 +127,7 @@ class Calibration:
         """Tell the plan what judging will cost."""
         plan.expect(JUDGING, 2 * sum(cost_s(item) for half in self.rows.values() for item in half))
         rows = {(one.item, one.target.held) for one in observations(self.rows[True])}
-        plan.expect(AROUND, sum(4 * cost_s(i) * sum(c.uses(i.config) for c in self.chosen) for i, _ in rows))
+        plan.expect(AROUND, sum(2.5 * cost_s(i) * sum(c.uses(i.config) for c in self.chosen) for i, _ in rows))
 
     def _around(self, stages: Stages, values: Values, folds: Sequence[Fold]) -> tuple[tuple[Fitted, ...], Identified]:
         """How sure each constant is, and which cannot be told apart."""
@@ -179,7 +179,7 @@ def _fitted(
         folds=tuple(fold.values[constant.key] for fold in folds),
         loss_up_pct=up_pct,
         loss_down_pct=down_pct,
-        effect_pct=100 * problem.effect(constant, values),
+        effect_pct=100 * problem.effect(constant, values)[0],
         deviation_pct=deviation_pct,
     )
 
