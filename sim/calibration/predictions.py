@@ -174,7 +174,7 @@ class Predictions:
             self._saved_at = time.monotonic()
 
     def forget(self) -> None:
-        """Remove the file: the calibration is done."""
+        """Remove the file."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 

@@ -87,6 +87,10 @@ class Calibration:
         """End a `run` in another thread, and save what it has simulated."""
         self.predictions.stop()
 
+    def forget(self) -> None:
+        """Remove the state: the outcome has been written."""
+        self.predictions.forget()
+
     def run(self, told: Told = lambda text, left_s: None) -> Outcome:
         """Fit and judge. `told` hears what is being done."""
         began_s = time.monotonic()
@@ -101,7 +105,6 @@ class Calibration:
         constants, identified = self._around(stages, values, folds)
         plan.begin(JUDGING)
         points = judge.points(self.predictions, [*self.rows[True], *self.rows[False]], self.before, values)
-        self.predictions.forget()
         return Outcome(
             gpu=self.gpu.name,
             label=self.gpu.label,

@@ -102,6 +102,8 @@ class Stages:
         return float(np.sqrt(np.mean(change**2))) if len(change) else 0.0
 
     def _drop_undetermined(self, stage: str, values: Values) -> None:
+        if self.of(stage):
+            self._plan.say(f"{stage}: which constants the rows determine")
         problem = Problem(self.predictions, self.seen(stage))
         kept, left = determined(problem, self.of(stage), values)
         self.left |= left

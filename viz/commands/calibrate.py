@@ -56,6 +56,7 @@ def calibrate(
         outcome = _run(calibration, status)
         status.text, status.total, status.left_s = f"writing {path.name}", None, None
         _write(outcome, path, folder)
+        calibration.forget()
     if json:
         typer.echo(json_format.dumps(outcome.to_dict()))
     elif quiet:
