@@ -30,6 +30,7 @@ from sim.validation.replay import Case
 from tests.command_line import ROOT, one_error, process, tilewalk
 from tests.synthetic_tables import closed_form, gpu_file, write_tables
 from viz.calibration import FIGURES
+from viz.commands import progress
 
 GPU = load_gpu("h200_sxm")
 SHIPPED = measured_path("h200_sxm", "gemm").parent
@@ -285,6 +286,21 @@ def test_a_state_of_something_else_is_not_used(
 def test_a_broken_state_is_not_used(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "state").write_bytes(b"PK\x03\x04 not a state")
     assert Calibration(request(folder), tmp_path / "state", closed_form).resumed == "unreadable"
+
+
+def test_it_tells_what_it_does_and_how_long_it_will_take(folder: Path) -> None:
+    heard: list[tuple[str, float | None]] = []
+    Calibration(request(folder), simulate=closed_form).run(lambda text, left_s: heard.append((text, left_s)))
+    texts = list(dict.fromkeys(text for text, _ in heard))
+    assert texts[:2] == ["traffic", "cycles"]
+    assert any(text.startswith("cycles, step 1, ") for text in texts)
+    assert texts[-2:] == ["how sure", "judging"]
+    left = [left_s for _, left_s in heard if left_s is not None]
+    assert len(left) > len(heard) / 2
+    assert min(left) >= 0
+    assert left[-1] < 0.1 * max(left)
+    assert progress.Status("cycles", left_s=240.0).line() == "cycles, about 4 min left"
+    assert progress.Status("cycles", 3, 9, 61.0).line() == "cycles, 3 of 9, about 60 s left"
 
 
 # Files.
