@@ -1,7 +1,8 @@
 """Moving the constants: for each stage, the least robust loss over its observations, by a trust-region method.
 
 A residual is the logarithm of predicted over measured, in units of the error that counts in full; beyond that the loss
-(soft L1) grows in proportion only, so that kernels which the model does not know do not steer the rest. Constants move
+(soft L1) grows in proportion only, so that kernels which the model does not know do not steer the rest. Rows of one
+shape err together, so n of them count as the square root of n. Constants move
 on a logarithmic scale. What a kernel takes is no smooth function of a constant: SMs that drift apart otherwise meet
 other chunks in L2, so that times of cp.async kernels jump by some tenths of a percent at any change. So slopes are
 taken over steps of 20 % both ways, and a constant counts as determined only by what its rows do on the whole.
@@ -10,6 +11,7 @@ taken over steps of 20 % both ways, and a constant counts as determined only by 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -103,6 +105,8 @@ class Problem:
         self._scale = np.array([one.target.scale for one in seen])
         self._column = np.array([QUANTITIES.index(one.target.quantity) for one in seen], dtype=np.int64)
         self._held = np.array([one.target.held for one in seen], dtype=bool)
+        of_shape = Counter((one.target, one.item.shape) for one in seen)
+        self.weights = np.array([of_shape[one.target, one.item.shape] ** -0.5 for one in seen])
 
     def errors(self, values: Values, among: Indices | None = None) -> Array:
         """log(predicted / measured) of each observation (of those at indices `among`); 0 where none is predicted."""
@@ -146,22 +150,26 @@ class Problem:
         return len({self.seen[i].item.shape for i in among})
 
     def loss(self, values: Values) -> float:
-        """Mean soft-L1 loss of an observation: half its squared residual while that is small."""
-        return float(np.mean(soft_l1(self.residuals(values)))) if self.seen else 0.0
+        """Weighted mean of the observations' soft-L1 loss: half the squared residual while that is small."""
+        return float(np.average(soft_l1(self.residuals(values)), weights=self.weights)) if self.seen else 0.0
 
     def mean_error_pct(self, values: Values) -> float:
         """Mean absolute error over all observations, percent."""
         return 100 * float(np.mean(np.abs(np.expm1(self.errors(values))))) if self.seen else math.nan
 
     def effect(self, constant: Constant, values: Values) -> tuple[float, float]:
-        """Mean relative change, for 10 % of the constant, of the quantity that it changes most clearly, over the rows
-        that can feel it, and the standard error of that mean."""
-        among = self.feeling(constant)
-        change = math.log(1.1) * self._steepness(constant, values)[among]
+        """Mean relative change, for 10 % of the constant, of the quantity that it changes most clearly, and its standard
+        error: a mean over shapes, each the mean of its rows that can feel the constant."""
+        change = math.log(1.1) * self._steepness(constant, values)
+        by_shape: dict[Target, dict[str, list[float]]] = {}
+        for i in self.feeling(constant):
+            one = self.seen[i]
+            by_shape.setdefault(one.target, {}).setdefault(one.item.shape, []).append(float(change[i]))
         found = [(0.0, 0.0)]
-        for target in dict.fromkeys(self.seen[i].target for i in among):
-            part = change[[self.seen[i].target == target for i in among]]
-            found.append((float(np.mean(part)), float(np.std(part) / math.sqrt(len(part)))))
+        for shapes in by_shape.values():
+            means = np.array([np.mean(rows) for rows in shapes.values()])
+            if len(means) >= LEAST_SHAPES:
+                found.append((float(np.mean(means)), float(np.std(means, ddof=1) / math.sqrt(len(means)))))
         return max(found, key=lambda one: (certainty(*one), abs(one[0])))
 
 
@@ -239,12 +247,20 @@ def fit_stage(
             taken.append(np.vstack([np.array(columns).T, np.eye(len(constants)) / math.log(PRIOR_FACTOR)]))
         return taken[-1]
 
+    weights = np.concatenate([problem.weights, np.ones(len(constants))])
+
+    def loss(squares: Array) -> Array:
+        """As scipy wants it: twice the soft-L1 loss, and its first two derivatives by the square."""
+        root = np.sqrt(1 + squares)
+        weighted: Array = weights * np.array([2 * (root - 1), 1 / root, -0.5 / root**3])
+        return weighted
+
     found = least_squares(
         residuals,
         np.log([values[constant.key] for constant in constants]),
         jac=slopes,
         bounds=(low - 1e-9, high + 1e-9),  # a start at a bound counts as inside
-        loss="soft_l1",
+        loss=loss,
         max_nfev=most_tries,
         ftol=LOSS_TOLERANCE,
         xtol=STEP_TOLERANCE,

@@ -88,14 +88,14 @@ def identified(problem: Problem, constants: Sequence[Constant], values: Values) 
     """Which constants the observations tell apart, by the slopes of all of them together.
 
     Correlations are those of the estimates: of two constants near 1 or -1, the data know a combination only. Kernels
-    whose error is large weigh less, as they do in the fit. The condition number is that of the slopes with each
-    constant's brought to length 1.
+    whose error is large, and many of one shape, weigh less, as they do in the fit. The condition number is that of the
+    slopes with each constant's brought to length 1.
     """
     if not constants:
         return Identified((), np.zeros((0, 0)), 1.0, (), ())
     residuals = problem.residuals(values)
     slopes = np.array([problem.slope(constant, values) for constant in constants]).T
-    weighted = slopes * (1 + residuals**2)[:, None] ** -0.25
+    weighted = slopes * (problem.weights**0.5 * (1 + residuals**2) ** -0.25)[:, None]
     lengths = np.linalg.norm(weighted, axis=0)
     lengths = np.where(lengths > 0, lengths, 1.0)
     information = weighted.T @ weighted + np.eye(len(constants)) / np.log(PRIOR_FACTOR) ** 2
