@@ -2,10 +2,11 @@
 
 A residual is the logarithm of predicted over measured, in units of the error that counts in full; beyond that the loss
 (soft L1) grows in proportion only, so that kernels which the model does not know do not steer the rest. Rows of one
-shape err together, so n of them count as the square root of n. Constants move
-on a logarithmic scale. What a kernel takes is no smooth function of a constant: SMs that drift apart otherwise meet
-other chunks in L2, so that times of cp.async kernels jump by some tenths of a percent at any change. So slopes are
-taken over steps of 20 % both ways, and a constant counts as determined only by what its rows do on the whole.
+shape err together, so n of them count as the square root of n. Constants move on a logarithmic scale.
+
+What a kernel takes is no smooth function of a constant: SMs that drift apart otherwise meet other chunks in L2, so that
+times of cp.async kernels jump by some tenths of a percent at any change. So slopes are taken over steps of 20 % both
+ways, and a constant counts as determined only by what its rows do on the whole.
 """
 
 from __future__ import annotations
@@ -158,8 +159,8 @@ class Problem:
         return 100 * float(np.mean(np.abs(np.expm1(self.errors(values))))) if self.seen else math.nan
 
     def effect(self, constant: Constant, values: Values) -> tuple[float, float]:
-        """Mean relative change, for 10 % of the constant, of the quantity that it changes most clearly, and its standard
-        error: a mean over shapes, each the mean of its rows that can feel the constant."""
+        """Mean relative change, for 10 % of the constant, of the quantity that it changes most clearly, and the
+        standard error of that: a mean over shapes, each the mean of its rows that can feel the constant."""
         change = math.log(1.1) * self._steepness(constant, values)
         by_shape: dict[Target, dict[str, list[float]]] = {}
         for i in self.feeling(constant):
