@@ -307,7 +307,7 @@ def recognise(header: list[str], path: Path) -> str:
     repeated = ", ".join(sorted({_shortened(column) for column in header if header.count(column) > 1 and column}))
     if repeated:
         raise ConfigError(f"measurements = {path}: column {repeated} appears twice, must be unique")
-    kinds = [kind for kind, schema in SCHEMAS.items() if len(set(schema.signature) & set(header)) >= 2]
+    kinds = kinds_by_columns(header)
     if not kinds:
         known = "; ".join(f"{kind}: {', '.join(schema.required)}" for kind, schema in SCHEMAS.items())
         raise ConfigError(f"measurements = {path}: columns match no known table (needed by {known})")
@@ -317,6 +317,11 @@ def recognise(header: list[str], path: Path) -> str:
     if missing:
         raise ConfigError(f"measurements = {path}: a {kind} table must have the column {', '.join(missing)}")
     return kind
+
+
+def kinds_by_columns(header: list[str]) -> list[str]:
+    """Kinds of table that the columns may be; none for a file of another sort."""
+    return [kind for kind, schema in SCHEMAS.items() if len(set(schema.signature) & set(header)) >= 2]
 
 
 def _missing(kind: str, header: list[str]) -> list[str]:

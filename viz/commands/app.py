@@ -124,3 +124,30 @@ def measure(
         list_tables(only)
     else:
         measure(folder, only, quick)
+
+
+@app.command()
+def calibrate(
+    tables: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="TABLES...",
+            help="Tables of kernels and microbenchmarks, or folders of them; without, those shipped for the GPU.",
+            show_default=False,
+        ),
+    ] = None,
+    gpu: Annotated[str, GPU] = "h200_sxm",
+    output: Annotated[
+        str | None,
+        option("GPU file to write; by default the GPU's name and _calibrated.toml", "OUT.toml", "-o", "--output"),
+    ] = None,
+    report: Annotated[str | None, option("Folder of the report; by default beside the GPU file", "DIR")] = None,
+    every_row: Annotated[bool, option("Use every row, not a drawn part", None, "--all")] = False,
+    folds: Annotated[str, option("Folds of shapes that are left out in turn", "N")] = "5",
+    quiet: Annotated[bool, option("Print the GPU file's name alone", None, "--quiet", "-q")] = False,
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False,
+) -> None:
+    """Fit the model's constants to tables of measured kernels; write a GPU file that holds them, and a report."""
+    from viz.commands.calibrate import calibrate
+
+    calibrate(tables or [], gpu, output=output, report=report, every_row=every_row, folds=folds, quiet=quiet, json=json)

@@ -38,7 +38,7 @@ def measure(folder: str, only: str | None, quick: bool) -> None:
     with telling() as status:
 
         def tell(table: str, done: int, total: int, left_s: float | None) -> None:
-            status.text, status.done, status.total, status.left = f"measuring {table}", done, total, _left(left_s)
+            status.text, status.done, status.total, status.left_s = f"measuring {table}", done, total, left_s
 
         command = shlex.join(["tilewalk", *sys.argv[1:]])
         summaries = run(target, tables, quick, facts(command), tell, lacking)
@@ -66,12 +66,6 @@ def _created(folder: str) -> Path:
         said = getattr(error, "strerror", None) or error
         raise ConfigError(f"--output = {folder!r}: must be a folder that can be written ({said})") from None
     return target
-
-
-def _left(left_s: float | None) -> str:
-    if left_s is None:
-        return ""
-    return f"about {left_s / S_PER_MIN:.0f} min left" if left_s >= 2 * S_PER_MIN else f"about {left_s:.0f} s left"
 
 
 def _about(table: Table) -> str:

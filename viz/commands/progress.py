@@ -31,13 +31,18 @@ class Status:
     text: str = "starting"
     done: int = 0
     total: int | None = None
-    left: str = ""
-    """How long it may still take, in words."""
+    left_s: float | None = None
+    """About how many seconds are left, where that can be told."""
 
     def line(self) -> str:
         """As one line without a bar."""
-        line = self.text if self.total is None else f"{self.text}, {self.done} of {self.total}"
-        return f"{line}, {self.left}" if self.left else line
+        counted = self.text if self.total is None else f"{self.text}, {self.done} of {self.total}"
+        return counted if self.left_s is None else f"{counted}, about {_duration(self.left_s)} left"
+
+
+def _duration(seconds: float) -> str:
+    """To a minute, or to ten seconds below two."""
+    return f"{seconds / 60:.0f} min" if seconds >= 115 else f"{max(10.0, round(seconds, -1)):.0f} s"
 
 
 @contextlib.contextmanager
