@@ -98,7 +98,7 @@ def _worst_row(row: dict[str, Any]) -> list[str]:
     return [
         str(row["row"]),
         f"{row['m']} x {row['n']} x {row['k']}",
-        _tile_text(row) if "block_m" in row else row["kernel"],
+        _tile_text(row) if "block_m" in row else row.get("kernel", "not known"),
         " ".join(how),
         f"{row['measured_us']:.4g}",
         f"{row['predicted_us']:.4g}",
