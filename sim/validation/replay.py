@@ -9,6 +9,7 @@ value: it is handed `Inputs`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ none is back to back (PROTOCOL.md, what to know about the clock)."""
 GRAPH_BEFORE = 9
 """Times that a graph_gemm row went through its weights before the middle of the timed ones: three calls, three replays,
 half of six timed replays (aiconfigurator's `benchmark_with_power`)."""
+EVENT_BEFORE = 12
+"""Half of the 25 launches of an event_gemm row (NeuSight's collection script)."""
 
 
 @dataclass(frozen=True)
@@ -196,29 +199,34 @@ def _without_kernel(inputs: Inputs) -> Inputs:
 
 
 def simulator(gpu: Gpu) -> Predict:
-    """The real `predict`: one call of `sim.run.simulate` for a case."""
+    """The real `predict`: one call of `sim.run.simulate` for a case, or a second where its launches are long enough for
+    the clock to fall. A kernel is chosen once: libraries do not look at the clock."""
     from sim.run import simulate
 
-    def once(case: Case, sustained: bool = False) -> Result:
-        if case.config is None:
-            return simulate(case.gemm, gpu, family=case.family, tile=case.tile, sustained=sustained)
-        return simulate(case.gemm, gpu, config=case.config, sustained=sustained)
-
     def predict(case: Case) -> Result:
-        result = once(case)
-        before_ms = _launches_before(case) * result.time_s * 1e3
-        return once(case, sustained=True) if before_ms > gpu.activity.sustain_ms else result
+        result = simulate(case.gemm, gpu, config=case.config, family=case.family, tile=case.tile)
+        if _launches_before(case) * result.time_s * 1e3 <= gpu.activity.sustain_ms:
+            return result
+        return simulate(case.gemm, gpu, config=case.config or chosen_config(result), sustained=True)
 
     return predict
 
 
+def chosen_config(result: Result) -> KernelConfig:
+    """The configuration that a result was obtained with, to ask for it again."""
+    fields = {field.name: result.main.config[field.name] for field in dataclasses.fields(KernelConfig)}
+    return KernelConfig(**fields | {"registers_per_thread": None, "n_ctas": None})
+
+
 def _launches_before(case: Case) -> int:
-    """Launches of the same kernel back to back before the median one of a row; counters.csv has single launches, and
-    event_gemm waits after each."""
+    """Launches of the same kernel back to back before the median one of a row; counters.csv has single launches. The
+    waits of event_gemm between its launches are short beside its kernels."""
     if case.inputs.kind == "gemm":
         return LONG_BURST_BEFORE if case.gemm.flops > LONG_BURST_FLOPS else BURST_BEFORE
     if case.inputs.kind == "graph_gemm":
         return GRAPH_BEFORE * GRAPH_WEIGHTS
+    if case.inputs.kind == "event_gemm":
+        return EVENT_BEFORE
     return SWEEP_BEFORE if case.inputs.kind == "tile_sweep" and case.gemm.flops < PAUSED_FLOPS else 0
 
 
