@@ -25,19 +25,23 @@ from hwmodels.errors import ConfigError
 from hwmodels.measured import measured_path
 from sim.result import KernelResult, Result, Windows
 from sim.schedule.config import KernelConfig
-from sim.validation import markdown, replay, roofline, tables, validate
+from sim.validation import columns, markdown, replay, roofline, tables, validate
+from sim.validation.columns import SCHEMAS
 from sim.validation.groups import base_name, names, subset
 from sim.validation.replay import NSIGHT_OVERHEAD_US, Case, case_of
 from sim.validation.scores import BASE_KEYS, COUNTER_KEYS, POINT_KEYS
-from sim.validation.tables import SCHEMAS, read_table
+from sim.validation.tables import read_table
 
 GPU: Any = SimpleNamespace(
     name="no_measurements",
+    label="Of nobody",
     l2=SimpleNamespace(capacity_mib=60, partitions=2),
     tensor=SimpleNamespace(wgmma=True, cp_async=True),
     provenance={"hbm.row_cycles": ("cycles", "fitted", "tile_sweep.csv"), "sm.count": ("", "datasheet", "a sheet")},
     hbm=SimpleNamespace(row_cycles=0.055),
     persistent=SimpleNamespace(memset_us=0.6),
+    launch=SimpleNamespace(graph_us=1.3, sync_us=9.0),
+    kernel=SimpleNamespace(floor_us=0.7),
 )
 KERNEL = "nvjet_sm90_tst_128x256_64x4_2x1_v_bz_coopA_TNT"
 Cells = dict[str, Any]
@@ -79,7 +83,7 @@ def counters_row(m: int, **changes: Any) -> Cells:
         "n": 4096,
         "k": 4096,
         "dtype": "bf16",
-        **dict.fromkeys(tables.TILE_FIELDS, ""),
+        **dict.fromkeys(columns.TILE_FIELDS, ""),
         "kernel": KERNEL,
         "grid": "(2,66,1)",
         "block": "(384,1,1)",
@@ -94,6 +98,17 @@ def counters_row(m: int, **changes: Any) -> Cells:
         "tensor_active_pct": 50.0,
         **changes,
     }
+
+
+def graph_row(m: int, time_us: float, **changes: Any) -> Cells:
+    row = {"gpu": GPU.name, "dtype": "bf16", "m": m, "n": 6144, "k": 4096, "time_us": time_us, "t_sglang_us": time_us}
+    return {**row, "regime": "compute", "cold_weights": 1, "trtllm_weight_copies": 5, **changes}
+
+
+def event_row(m: int, time_us: float, **changes: Any) -> Cells:
+    row = {"gpu": GPU.name, "op": "gemm", "dtype": "fp32", "m": m, "n": 640, "k": 512, "batch": 1, "time_us": time_us}
+    name = {"impl": "volta_sgemm_128x64_tn", "tile_m": 128, "tile_n": 64}
+    return {**row, **name, "grid_x": 5, "grid_y": -(-m // 64), "grid_z": 1, "block_x": 128, **changes}
 
 
 def write_table(path: Path, rows: Iterable[Cells]) -> Path:
@@ -282,12 +297,14 @@ def scrambled(rows: list[Cells], columns: Iterable[str]) -> list[Cells]:
 
 
 def sample_tables() -> dict[str, list[Cells]]:
-    tile: Cells = dict(zip(tables.TILE_FIELDS, (128, 64, 64, 3, 4, 8), strict=True))
+    tile: Cells = dict(zip(columns.TILE_FIELDS, (128, 64, 64, 3, 4, 8), strict=True))
     triton = {"library": "triton", "kernel": "mm_kernel", **tile}
     return {
         "gemm": [gemm_row(m, 10.0 + m) for m in (16, 64, 256, 1024)],
         "tile_sweep": [sweep_row(1024, n, 50.0 - n / 8) for n in (32, 64, 128, 256)],
         "counters": [counters_row(64), counters_row(128, **triton), counters_row(256, l2_hit_pct=10.0)],
+        "graph_gemm": [graph_row(m, 10.0 + m) for m in (16, 64, 256, 1024)],
+        "event_gemm": [event_row(m, 10.0 + m) for m in (16, 64, 256, 1024)],
     }
 
 
@@ -662,19 +679,32 @@ def test_tables_and_markdown_say_what_was_found(tmp_path: Path) -> None:
 
 
 # The shipped tables and the real simulator.
-@pytest.mark.parametrize("kind", list(SCHEMAS))
-def test_shipped_tables_are_read_without_a_loss(kind: str) -> None:
-    table = read_table(measured_path("h200_sxm", kind))
-    assert (table.kind, table.skipped) == (kind, ())
-    assert len(table.rows) == {"gemm": 961, "tile_sweep": 1377, "counters": 544}[kind]
+SHIPPED = {
+    ("h200_sxm", "gemm"): 961,
+    ("h200_sxm", "tile_sweep"): 1377,
+    ("h200_sxm", "counters"): 544,
+    ("a100_sxm_80gb", "graph_gemm"): 600,
+    ("h100_sxm", "graph_gemm"): 600,
+    ("l40s", "graph_gemm"): 600,
+    ("a100_pcie_40gb", "event_gemm"): 240,
+    ("v100_pcie_32gb", "event_gemm"): 309,
+    ("t4", "event_gemm"): 252,
+}
+
+
+@pytest.mark.parametrize(("gpu", "kind"), list(SHIPPED))
+def test_shipped_tables_are_read_without_a_loss(gpu: str, kind: str) -> None:
+    table = read_table(measured_path(gpu, kind), load_gpu(gpu))
+    assert (table.kind, table.skipped, table.other_gpus) == (kind, (), {})
+    assert len(table.rows) == SHIPPED[gpu, kind]
     assert all(names(row) for row in table.rows)
 
 
 def test_shipped_rows_name_kernels_that_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()  # the real parser
-    gpu = load_gpu("h200_sxm")
-    for kind in SCHEMAS:
-        rows = read_table(measured_path("h200_sxm", kind)).rows
+    for name, kind in SHIPPED:
+        gpu = load_gpu(name)
+        rows = read_table(measured_path(name, kind), gpu).rows
         refused = [case for row in rows if isinstance(case := replay.case_or_reason(row.inputs, gpu, None), str)]
         assert len(refused) <= 0.02 * len(rows)
         assert all("not modelled" in reason for reason in refused)

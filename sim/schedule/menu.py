@@ -109,31 +109,49 @@ def cluster_slots(gpu: Gpu, cluster: int) -> int:
 
 def _multistage(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
     on_tensor_cores = flops_per_clk_per_sm("fma", gemm.dtype, gpu) <= 0 or _has_tensor_cores(gemm, gpu)
-    grid = menu_data(gpu.architecture)["multistage" if on_tensor_cores else "fma"]
-    keys = ("block_m", "block_n", "block_k_bytes", "stages", "warps", "group")
+    data = menu_data(gpu.architecture)["multistage" if on_tensor_cores else "fma"]
     loads = loads_for(gemm, gpu)
+    for point in _listed(data, gemm) if "rows" in data else _gridded(data, gemm):
+        k_bytes = point.pop("block_k_bytes")
+        mma = instruction_for(point["block_m"], gemm, gpu) if on_tensor_cores else "fma"
+        yield KernelConfig("multistage", block_k=k_bytes // gemm.a_element_bytes, loads=loads, mma=mma, **point)
+
+
+def _gridded(grid: dict[str, Any], gemm: Gemm) -> Iterator[dict[str, Any]]:
+    """Points of a sweep's grid, by its rules."""
+    keys = ("block_m", "block_n", "block_k_bytes", "stages", "warps", "group")
     for values in itertools.product(*(grid[key] for key in keys)):
         point = dict(zip(keys, values, strict=True))
-        if _is_offered(point, grid, gemm):
-            k_bytes = point.pop("block_k_bytes")
-            mma = instruction_for(point["block_m"], gemm, gpu) if on_tensor_cores else "fma"
-            yield KernelConfig("multistage", block_k=k_bytes // gemm.a_element_bytes, loads=loads, mma=mma, **point)
+        if _is_offered(point, grid) and _suits(point, gemm):
+            yield point
+
+
+def _listed(data: dict[str, Any], gemm: Gemm) -> Iterator[dict[str, Any]]:
+    """Kernels listed one by one, in each order of tiles; all stages lie in shared memory, as CUTLASS has them."""
+    for row, group in itertools.product(data["rows"], data["group"]):
+        point = dict(zip(data["columns"], row, strict=True))
+        if _suits(point, gemm):
+            stage_bytes = (point["block_m"] + point["block_n"]) * point["block_k_bytes"]
+            yield {**point, "group": group, "smem_bytes": point["stages"] * stage_bytes}
 
 
 def _has_tensor_cores(gemm: Gemm, gpu: Gpu) -> bool:
     return flops_per_clk_per_sm("mma_sync", gemm.dtype, gpu) > 0
 
 
-def _is_offered(point: dict[str, int], grid: dict[str, Any], gemm: Gemm) -> bool:
-    """The rules of the sweep's grid, and no side above 64 that is over twice the output's."""
+def _is_offered(point: dict[str, int], grid: dict[str, Any]) -> bool:
+    """The rules of the sweep's grid."""
     tile = point["block_m"] * point["block_n"]
     least, most = grid["accumulators_per_thread"]
     if not least <= tile / (32 * point["warps"]) <= most:
         return False
     if point["warps"] == 8 and tile < grid["eight_warps_least_tile"]:
         return False
-    if point["group"] == 1 and any(point[key] != value for key, value in grid["plain_order"].items()):
-        return False
+    return point["group"] != 1 or all(point[key] == value for key, value in grid["plain_order"].items())
+
+
+def _suits(point: dict[str, int], gemm: Gemm) -> bool:
+    """No side above 64 that is over twice the output's."""
     sides = (("block_m", gemm.m), ("block_n", gemm.n))
     return all(point[key] <= max(2 * extent, SMALL_SIDE) for key, extent in sides)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import zlib
 from collections.abc import Callable
 
@@ -14,6 +15,8 @@ from sim.validation.tables import Inputs, Row
 SHORT_US = 10.0
 ALIGNMENT_BYTES = 16
 """What TMA and 16-byte cp.async need of every row's start."""
+_TILE_IN_NAME = re.compile(r"_(?:sliced|[nt]{2}\b)")
+"""What ends the part of an sgemm name that says architecture and tile."""
 UNNAMED_FAMILIES = ("square", "random")
 """Shape families that are no language model's layer."""
 
@@ -34,7 +37,10 @@ def is_llm_shaped(inputs: Inputs) -> bool:
 
 
 def is_split_k(inputs: Inputs) -> bool:
-    """Whether the measured kernel splits k, by its name or the reduction launched behind it."""
+    """Whether the measured kernel splits k, by its name, the reduction launched behind it, or a grid deeper than the
+    batch."""
+    if inputs.kind == "event_gemm" and inputs.grid is not None:
+        return inputs.grid[2] > inputs.batch
     return "splitk" in (inputs.kernel + inputs.other_kernels).lower()
 
 
@@ -53,6 +59,10 @@ def base_name(inputs: Inputs) -> str:
     """The finest group of a row: type, layout, L2, operation and shape family; or library, type and shape."""
     if inputs.kind == "gemm":
         return f"{_how(inputs)} {shape_family(inputs)}"
+    if inputs.kind == "graph_gemm":
+        return f"{short_dtype(inputs.dtype)} {inputs.name or 'unnamed'}"
+    if inputs.kind == "event_gemm":
+        return f"{short_dtype(inputs.dtype)} {inputs.name} {_TILE_IN_NAME.split(inputs.kernel)[0]}"
     if inputs.kind == "tile_sweep":
         return f"{short_dtype(inputs.dtype)} {shape_name(inputs)}"
     return f"{inputs.library} {short_dtype(inputs.dtype)} {shape_name(inputs)}"

@@ -2,7 +2,9 @@
 
 What `time` means differs by table. gemm: all launches of the call (main kernel, split-K reduction, memset), no gaps.
 tile_sweep: the one kernel, over twelve input pairs in turn. counters: the main kernel alone, caches flushed before,
-with what Nsight Compute adds. Nothing here can read a measured value: it is handed `Inputs`.
+with what Nsight Compute adds. graph_gemm: from one call to the next in a replayed graph, several weights in turn.
+event_gemm: one call on an idle GPU and waiting for it, the same buffers each time. Nothing here can read a measured
+value: it is handed `Inputs`.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ from typing import TYPE_CHECKING
 
 from hwmodels.errors import ConfigError
 from sim.schedule.config import KernelConfig
-from sim.validation.tables import TILE_FIELDS, Inputs
+from sim.validation.columns import TILE_FIELDS
+from sim.validation.tables import Inputs
 from workloads.gemm import Gemm
 
 if TYPE_CHECKING:
@@ -33,8 +36,14 @@ kernels of 1024^3). A property of the tool, so no GPU's table holds it."""
 
 SWEEP_PAIRS = 12
 """Input pairs a tile sweep reads in turn."""
+GRAPH_WEIGHTS = 6
+"""Weights that a graph_gemm row reads in turn, beside one input: as two of its three collectors have it; the third has
+up to five (aiconfigurator's collection scripts)."""
 SPILL_BYTES = 4
 """Bytes of one spilled register."""
+
+UNNAMED = ("graph_gemm",)
+"""Tables that do not say which kernel ran."""
 
 BURST_BEFORE, LONG_BURST_BEFORE, LONG_BURST_FLOPS = 8, 5, 3e12
 """Launches back to back before the median one of a gemm.csv row: the two dropped and half of the others, of a burst of
@@ -42,6 +51,11 @@ BURST_BEFORE, LONG_BURST_BEFORE, LONG_BURST_FLOPS = 8, 5, 3e12
 SWEEP_BEFORE, PAUSED_FLOPS = 6, 1e12
 """Half of a tile_sweep.csv row's burst of 12. From these FLOPs on, which 8192^3 alone has, launches are 40 ms apart:
 none is back to back (PROTOCOL.md, what to know about the clock)."""
+GRAPH_BEFORE = 9
+"""Times that a graph_gemm row went through its weights before the middle of the timed ones: three calls, three replays,
+half of six timed replays (aiconfigurator's `benchmark_with_power`)."""
+EVENT_BEFORE = 12
+"""Half of the 25 launches of an event_gemm row (NeuSight's collection script)."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,7 @@ def gemm_of(inputs: Inputs, l2: str | None = None) -> Gemm:
         inputs.m,
         inputs.n,
         inputs.k,
+        batch=inputs.batch,
         dtype=inputs.dtype,
         out_dtype=OUT_DTYPES.get(inputs.dtype),
         layout=inputs.layout,
@@ -95,16 +110,24 @@ def gemm_of(inputs: Inputs, l2: str | None = None) -> Gemm:
 def l2_state(inputs: Inputs, gpu: Gpu) -> str:
     """ "cold" or "warm" as the table was measured.
 
-    A tile sweep comes back to an input pair after eleven others. Least-recently-used replacement keeps nothing of a
-    rotation larger than what L2 holds of distinct lines, and all of one that fits. The smallest swept shape (1024^3,
-    50 MB on a 60 MiB L2) is cold by this rule, and its times differ from those behind flushed caches by no more than
-    Nsight's own overhead.
+    Rows that are measured over several buffers in turn, or over the same ones again, find in L2 what fits it between
+    two uses: least-recently-used replacement keeps nothing of a rotation larger than what L2 holds of distinct lines,
+    and all of one that fits. The smallest shape of the tile sweep (1024^3, 50 MB on a 60 MiB L2) is cold by this rule,
+    and its times differ from those behind flushed caches by no more than Nsight's own overhead.
     """
-    if inputs.kind != "tile_sweep":
+    rotation = ROTATIONS.get(inputs.kind)
+    if rotation is None:
         return inputs.l2
-    gemm = gemm_of(inputs)
     capacity_bytes = gpu.l2.capacity_mib * 2**20 / gpu.l2.partitions
-    return "warm" if SWEEP_PAIRS * (gemm.a_bytes + gemm.b_bytes) <= capacity_bytes else "cold"
+    return "warm" if rotation(gemm_of(inputs)) <= capacity_bytes else "cold"
+
+
+ROTATIONS: dict[str, Callable[[Gemm], int]] = {
+    "tile_sweep": lambda gemm: SWEEP_PAIRS * (gemm.a_bytes + gemm.b_bytes),
+    "graph_gemm": lambda gemm: gemm.a_bytes + GRAPH_WEIGHTS * gemm.b_bytes + gemm.c_bytes,
+    "event_gemm": lambda gemm: gemm.compulsory_bytes,
+}
+"""Kind of table -> bytes touched from one use of a buffer to the next."""
 
 
 def tile_config(inputs: Inputs, gpu: Gpu) -> KernelConfig:
@@ -137,8 +160,10 @@ def _given(inputs: Inputs, name: str) -> int:
 
 
 def case_of(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case:
-    """The question a row asks. With a `tile` to choose, the kernel's name and tile are dropped before all else."""
+    """The question a row asks. With a `tile` to choose, the kernel's name and tile are dropped before all else; rows
+    whose kernel nobody wrote down have it chosen anyway, by the bound unless said otherwise."""
     triton = inputs.library == "triton"
+    tile = tile or ("bound" if inputs.kind in UNNAMED else None)
     if tile is not None:
         inputs = _without_kernel(inputs)
         return Case(inputs, gemm_of(inputs, l2_state(inputs, gpu)), None, "multistage" if triton else None, tile)
@@ -172,41 +197,49 @@ def _without_kernel(inputs: Inputs) -> Inputs:
         layout=inputs.layout,
         l2=inputs.l2,
         library=inputs.library,
+        batch=inputs.batch,
     )
 
 
 def simulator(gpu: Gpu) -> Predict:
-    """The real `predict`: one call of `sim.run.simulate` for a case."""
+    """The real `predict`: one call of `sim.run.simulate` for a case, or a second where its launches are long enough for
+    the clock to fall. A kernel is chosen once: libraries do not look at the clock."""
     from sim.run import simulate
 
-    def once(case: Case, sustained: bool = False) -> Result:
-        if case.config is None:
-            return simulate(case.gemm, gpu, family=case.family, tile=case.tile, sustained=sustained)
-        return simulate(case.gemm, gpu, config=case.config, sustained=sustained)
-
     def predict(case: Case) -> Result:
-        result = once(case)
-        before_ms = _launches_before(case) * result.time_s * 1e3
-        return once(case, sustained=True) if before_ms > gpu.activity.sustain_ms else result
+        result = simulate(case.gemm, gpu, config=case.config, family=case.family, tile=case.tile)
+        if _launches_before(case) * result.time_s * 1e3 <= gpu.activity.sustain_ms:
+            return result
+        return simulate(case.gemm, gpu, config=case.config or chosen_config(result), sustained=True)
 
     return predict
 
 
+def chosen_config(result: Result) -> KernelConfig:
+    """The configuration that a result was obtained with, to ask for it again."""
+    fields = {field.name: result.main.config[field.name] for field in dataclasses.fields(KernelConfig)}
+    return KernelConfig(**fields | {"registers_per_thread": None, "n_ctas": None})
+
+
 def _launches_before(case: Case) -> int:
-    """Launches of the same kernel back to back before the median one of a row; counters.csv has single launches."""
+    """Launches of the same kernel back to back before the median one of a row; counters.csv has single launches. The
+    waits of event_gemm between its launches are short beside its kernels."""
     if case.inputs.kind == "gemm":
         return LONG_BURST_BEFORE if case.gemm.flops > LONG_BURST_FLOPS else BURST_BEFORE
+    if case.inputs.kind == "graph_gemm":
+        return GRAPH_BEFORE * GRAPH_WEIGHTS
+    if case.inputs.kind == "event_gemm":
+        return EVENT_BEFORE
     return SWEEP_BEFORE if case.inputs.kind == "tile_sweep" and case.gemm.flops < PAUSED_FLOPS else 0
 
 
-def predicted(case: Case, result: Result, memset_us: float) -> Predicted:
-    """The table's quantities out of a result; see the module's head for what `time` covers. `memset_us`: of one memset
-    that the row has and the result has not."""
+def predicted(case: Case, result: Result, gpu: Gpu) -> Predicted:
+    """The table's quantities out of a result; see the module's head for what `time` covers."""
     main = result.main
     overhead_us = NSIGHT_OVERHEAD_US if case.inputs.kind == "counters" else 0.0
     cycles = main.sm_cycles + overhead_us * main.sm_mhz
     return Predicted(
-        time_us=_time_us(case, result, memset_us) + overhead_us,
+        time_us=_time_us(case, result, gpu) + overhead_us,
         sm_cycles=cycles,
         sm_mhz=main.sm_mhz,
         dram_read_bytes=main.bytes["hbm"]["read"],
@@ -218,11 +251,19 @@ def predicted(case: Case, result: Result, memset_us: float) -> Predicted:
     )
 
 
-def _time_us(case: Case, result: Result, memset_us: float) -> float:
-    if case.inputs.kind == "counters":
+def _time_us(case: Case, result: Result, gpu: Gpu) -> float:
+    """Of the main kernel or of all; a memset that the row has and the result has not is added. From launch to launch, a
+    graph's step or a whole call on an idle GPU takes the place of a kernel's fixed part."""
+    kind = case.inputs.kind
+    if kind == "counters":
         return result.main.time_s * 1e6
+    time_us = result.time_s * 1e6
+    if kind == "graph_gemm":
+        return time_us + len(result.kernels) * max(0.0, gpu.launch.graph_us - gpu.kernel.floor_us)
+    if kind == "event_gemm":
+        return time_us + max(0.0, gpu.launch.sync_us - gpu.kernel.floor_us)
     modelled = any("memset" in kernel.name.lower() for kernel in result.kernels)
-    return result.time_s * 1e6 + (0 if modelled else case.inputs.other_kernels.count("Memset")) * memset_us
+    return time_us + (0 if modelled else case.inputs.other_kernels.count("Memset")) * gpu.persistent.memset_us
 
 
 def _l2_hit_pct(main: KernelResult) -> float:
@@ -270,6 +311,6 @@ def case_or_reason(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case | str:
 def _ask(predict: Predict, case: Case, gpu: Gpu) -> Predicted | str:
     """Runs in a worker; keeps the few figures a table has and lets the result go."""
     try:
-        return predicted(case, predict(case), gpu.persistent.memset_us)
+        return predicted(case, predict(case), gpu)
     except ConfigError as error:
         return str(error)

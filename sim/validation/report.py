@@ -99,7 +99,7 @@ def _worst_row(row: dict[str, Any]) -> list[str]:
     return [
         str(row["row"]),
         f"{row['m']} x {row['n']} x {row['k']}",
-        _tile_text(row) if "block_m" in row else row["kernel"],
+        _tile_text(row) if "block_m" in row else row.get("kernel", "not known"),
         " ".join(how),
         f"{row['measured_us']:.4g}",
         f"{row['predicted_us']:.4g}",
@@ -112,24 +112,22 @@ def _tile_text(row: dict[str, Any]) -> str:
     return f"{tile}, {row['stages']} stages, {row['warps']} warps, group {row['group_m']}"
 
 
-def markdown(reports: Sequence[Report]) -> str:
+def markdown(reports: Sequence[Report], title: str = "Validation") -> str:
     """A page for the docs: by group with the roofline beside, worst rows, rows skipped, and what was fitted."""
     sections = [_section(report) for report in reports]
     fitted = {constant["name"]: constant for report in reports for constant in report.fitted}
-    return "\n\n".join([_INTRODUCTION, *sections, _fitted_section(list(fitted.values()))]) + "\n"
+    return "\n\n".join([f"# {title}", _INTRODUCTION, *sections, _fitted_section(list(fitted.values()))]) + "\n"
 
 
-_INTRODUCTION = f"""# Validation
-
-Errors are of time, in percent of the measured time, unless a heading says otherwise. MAPE is the mean absolute
-error, median and P95 are of the absolute error, bias is the mean signed error (positive: predicted too slow).
-"roofline" is the MAPE of t0 + max(FLOPs / P, bytes / B) on the same rows, its three constants fitted for least MAPE
-on the shapes of the other folds. Kendall tau and regret are means over shapes: the regret is how much slower the
+_INTRODUCTION = f"""Errors are of time, in percent of the measured time, unless a heading says otherwise. MAPE is the
+mean absolute error, median and P95 are of the absolute error, bias is the mean signed error (positive: predicted too
+slow). "roofline" is the MAPE of t0 + max(FLOPs / P, bytes / B) on the same rows, its three constants fitted for least
+MAPE on the shapes of the other folds. Kendall tau and regret are means over shapes: the regret is how much slower the
 tile predicted fastest is than the fastest measured one. Groups overlap; those of fewer than {MIN_SHOWN} rows are in
 the JSON alone.
 
 Constants marked fitted saw only shapes whose hash is even; "shapes not fitted" are the others. Three measured values
-are medians or lines through all rows of these tables and marked microbenchmark: the memset before long persistent
+are medians or lines through all rows of the H200's tables and marked microbenchmark: the memset before long persistent
 kernels, the split-K reduction's line, and the 1.2 us that Nsight Compute adds to rows of counters.csv."""
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from hwmodels.spec import Gpu
+
     Array = npt.NDArray[np.float64]
 
 N_FOLDS = 5
@@ -145,10 +147,10 @@ def _best_t0_us(throughput_us: Array, time_us: Array) -> float:
     return max(0.0, float(remainder[order][np.searchsorted(weight, weight[-1] / 2)]))
 
 
-def shipped_control(gpu_name: str, kind: str) -> Control | None:
+def shipped_control(gpu: Gpu, kind: str) -> Control | None:
     """The control for one kind of table, from the table shipped for the GPU; None where none is shipped."""
     try:
-        path = measured_path(gpu_name, kind)
+        path = measured_path(gpu.name, kind)
     except ConfigError:
         return None
-    return Control(read_table(path).rows)
+    return Control(read_table(path, gpu).rows)

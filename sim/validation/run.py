@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from hwmodels.errors import ConfigError
 from sim.validation.groups import names, shape_name, subset
-from sim.validation.replay import Predict, Predicted, Progress, replay, simulator
+from sim.validation.replay import UNNAMED, Predict, Predicted, Progress, replay, simulator
 from sim.validation.report import Report
 from sim.validation.roofline import shipped_control
 from sim.validation.scores import Scored, grouped, summary
 from sim.validation.sustained import is_sustained_table, validate_sustained
-from sim.validation.tables import Row, read_table
+from sim.validation.tables import Row, Table, read_table
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
@@ -43,7 +43,7 @@ def validate(
     _check_options(tile, limit, threads)
     if is_sustained_table(measurements):
         return validate_sustained(gpu, measurements)
-    table = read_table(measurements)
+    table = read_table(measurements, gpu)
     questions, repeated = _one_a_shape(table.rows) if tile else (table.rows, ())
     rows = questions if limit is None else subset(questions, limit)
     outcome = replay(
@@ -64,7 +64,7 @@ def validate(
         n_rows=len(rows) + len(table.skipped) + len(repeated),
         skipped_by_group=_count_groups([row for row, reason in found if isinstance(reason, str)]),
         fitted=_fitted(gpu),
-        **_scores(gpu, table.kind, found, _notes(len(rows), len(questions), tile)),
+        **_scores(gpu, table.kind, found, _notes(table, len(rows), len(questions), tile)),
     )
 
 
@@ -79,7 +79,7 @@ def _check_options(tile: str | None, limit: int | None, threads: int) -> None:
 
 def _scores(gpu: Gpu, kind: str, found: Sequence[tuple[Row, Predicted | str]], notes: Sequence[str]) -> dict[str, Any]:
     """The parts of a report that compare: groups and overall, with a note where there is nothing to compare with."""
-    control = shipped_control(gpu.name, kind)
+    control = shipped_control(gpu, kind)
     scored = [
         Scored(row, predicted, control.time_us(row.inputs) if control else None)
         for row, predicted in found
@@ -142,8 +142,13 @@ def _fitted(gpu: Gpu) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def _notes(n_taken: int, n_rows: int, tile: str | None) -> list[str]:
+def _notes(table: Table, n_taken: int, n_rows: int, tile: str | None) -> list[str]:
     notes = []
+    if tile is None and table.kind in UNNAMED:
+        notes.append("The table does not say which kernels ran: the simulator chooses, as with --tile bound.")
+    if table.other_gpus:
+        others = ", ".join(sorted(table.other_gpus))
+        notes.append(f"{sum(table.other_gpus.values())} rows of other GPUs left out ({others}).")
     if n_taken < n_rows:
         notes.append(f"{n_taken} of {n_rows} rows taken, in proportion to their groups, by a hash of inputs.")
     if tile:

@@ -1,38 +1,34 @@
 """Tables of measured kernels: which table a file is, and each row split into what a prediction may read and the rest.
 
-Three tables are known by their columns: "gemm" (library kernels by name), "tile_sweep" (Triton kernels by tile) and
-"counters" (either, with hardware counters). `Inputs` holds no measured value, so a replay that is given `Inputs`
-alone cannot read one. A bad file is a `ConfigError`; a bad row is skipped with its line and the reason.
+Five tables are known by their columns: "gemm" (library kernels by name), "tile_sweep" (Triton kernels by tile),
+"counters" (either, with hardware counters), and two of several GPUs: "graph_gemm" (library kernels, names unknown,
+timed by replay of a graph) and "event_gemm" (kernels by name, timed by events around a call). `Inputs` holds no
+measured value, so a replay that is given `Inputs` alone cannot read one. A bad file is a `ConfigError`; a bad row is
+skipped with its line and the reason.
 """
 
 from __future__ import annotations
 
 import csv
-import math
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hwmodels.errors import ConfigError
+from sim.validation.columns import EVENT_OPS, FIELD_OF, SCHEMAS, TILE_FIELDS, CellError
+
+if TYPE_CHECKING:
+    from hwmodels.spec import Gpu
 
 MAX_FILE_BYTES = 64 * 2**20
 """A table of kernels is a few hundred kB; anything beyond this is not one."""
 MAX_ROWS = 100_000
-MAX_INTEGER = 2**31 - 1
+MOST_NAMED = 8
+"""GPUs that an error names."""
 _SNIFF_BYTES = 2**16
-
-OPS = ("mm", "addmm", "addmm_gelu")
-LAYOUTS = ("tn", "nn", "nt", "tt")
-L2_STATES = ("cold", "warm")
-LIBRARIES = ("cublas", "triton")
-DTYPES = {
-    **{name: name for name in ("bf16", "fp16", "fp32", "tf32", "fp64", "int8", "fp8_e4m3", "fp8_e5m2")},
-    "fp8": "fp8_e4m3",
-}
-"""Data types as tables spell them -> as a workload spells them."""
-
-TILE_FIELDS = ("block_m", "block_n", "block_k", "stages", "warps", "group_m")
 
 
 @dataclass(frozen=True)
@@ -66,6 +62,7 @@ class Inputs:
     regs: int | None = None
     smem: int | None = None
     spills: int | None = None
+    batch: int = 1
 
 
 @dataclass(frozen=True)
@@ -99,144 +96,22 @@ class Table:
     kind: str
     rows: tuple[Row, ...]
     skipped: tuple[dict[str, Any], ...]
+    other_gpus: dict[str, int] = field(default_factory=dict)
+    """{GPU as the table names it: its rows} of those left out, where the table has a column `gpu`."""
 
 
-class _CellError(Exception):
-    """A cell that cannot be used; the text names column, value and allowed range."""
-
-
-# Cells: text -> value, or _CellError with the allowed range.
-def _integer(low: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        try:
-            value = float(text)
-        except ValueError:
-            value = math.nan
-        if not low <= value <= MAX_INTEGER or value != int(value):
-            raise _CellError(f"must be an integer from {low} to {MAX_INTEGER}")
-        return int(value)
-
-    return parse
-
-
-_whole = _integer(0)
-_count = _integer(1)
-
-
-def _non_negative(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        raise _CellError("must be a number") from None
-    if not math.isfinite(value) or value < 0:
-        raise _CellError("must be a finite number of at least 0")
-    return value
-
-
-def _positive(text: str) -> float:
-    value = _non_negative(text)
-    if value == 0:
-        raise _CellError("must be a finite number above 0")
-    return value
-
-
-def _triple(text: str) -> tuple[int, int, int]:
-    """A launch dimension, "8x4x1" or "(8,4,1)"."""
-    parts = text.strip("()").replace(",", "x").split("x")
-    if len(parts) != 3:
-        raise _CellError("must be three integers, as 8x4x1")
-    x, y, z = (_count(part) for part in parts)
-    return x, y, z
-
-
-def _choice(choices: tuple[str, ...]) -> Callable[[str], str]:
-    def parse(text: str) -> str:
-        if text not in choices:
-            raise _CellError(f"must be one of {', '.join(choices)}")
-        return text
-
-    return parse
-
-
-def _dtype(text: str) -> str:
-    return DTYPES[_choice(tuple(DTYPES))(text)]
-
-
-_SHAPE: dict[str, Callable[[str], Any]] = {"m": _count, "n": _count, "k": _count}
-_TILE: dict[str, Callable[[str], Any]] = dict.fromkeys(TILE_FIELDS, _count)
-_LAUNCH: dict[str, Callable[[str], Any]] = {"grid": _triple, "block": _triple}
-_COMPILED: dict[str, Callable[[str], Any]] = {"regs": _count, "smem": _whole, "spills": _whole}
-_COUNTED: dict[str, Callable[[str], Any]] = {
-    "sm_cycles": _positive,
-    "sm_mhz": _positive,
-    "dram_read_bytes": _non_negative,
-    "dram_write_bytes": _non_negative,
-    "l2_read_bytes_from_sm": _non_negative,
-    "sm_received_bytes": _non_negative,
-    "l2_hit_pct": _non_negative,
-    "tensor_active_pct": _non_negative,
-}
-_MEASURED_FIELD = {"l2_read_bytes_from_sm": "l2_read_bytes"}
-
-
-@dataclass(frozen=True)
-class Schema:
-    """The columns of one kind of table: column -> parser. Two columns of its `signature` mark the kind."""
-
-    signature: tuple[str, ...]
-    inputs: dict[str, Callable[[str], Any]]
-    optional: dict[str, Callable[[str], Any]]
-    """Inputs that may be absent or blank."""
-    measured: dict[str, Callable[[str], Any]]
-
-    @property
-    def required(self) -> tuple[str, ...]:
-        """Columns the file must have."""
-        return (*self.inputs, *self.measured)
-
-
-SCHEMAS = {
-    "counters": Schema(
-        signature=("library", "sm_cycles", "dram_read_bytes", "l2_hit_pct"),
-        inputs={"library": _choice(LIBRARIES), **_SHAPE, "dtype": _dtype, "kernel": str, **_LAUNCH},
-        optional={**_TILE, **_COMPILED},
-        measured={"time_us": _positive, **_COUNTED},
-    ),
-    "gemm": Schema(
-        signature=("op", "layout", "l2", "kernel"),
-        inputs={
-            "name": str,
-            "op": _choice(OPS),
-            "dtype": _dtype,
-            **_SHAPE,
-            "layout": _choice(LAYOUTS),
-            "l2": _choice(L2_STATES),
-            "kernel": str,
-            **_LAUNCH,
-        },
-        optional={"other_kernels": str},
-        measured={"time_us": _positive},
-    ),
-    "tile_sweep": Schema(
-        signature=TILE_FIELDS,
-        inputs={**_SHAPE, **_TILE},
-        optional={"dtype": _dtype, **_COMPILED},
-        measured={"time_us": _positive},
-    ),
-}
-
-
-def read_table(path: Path) -> Table:
+def read_table(path: Path, gpu: Gpu | None = None) -> Table:
     """Read a table of measured kernels, whichever of `SCHEMAS` its columns say it is.
 
-    Raises ConfigError where the file is missing, unreadable, empty, binary, larger than `MAX_FILE_BYTES`, longer
-    than `MAX_ROWS`, of unknown columns, or lacks or repeats a column. Rows that cannot be used are in `skipped`.
+    Of a table with a column `gpu`, the rows of `gpu` (None: all). Raises ConfigError where the file is missing,
+    unreadable, empty, binary, larger than `MAX_FILE_BYTES`, longer than `MAX_ROWS`, of unknown columns, has no row of
+    the GPU, or lacks or repeats a column. Rows that cannot be used are in `skipped`.
     """
     path = Path(path)
     _check_file(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            return _read_rows(stream, path)
+            return _read_rows(stream, path, gpu)
     except UnicodeDecodeError as error:
         raise ConfigError(f"measurements = {path}: not a text file in UTF-8 (byte {error.start})") from None
     except csv.Error as error:
@@ -267,23 +142,43 @@ def _check_file(path: Path) -> None:
         raise ConfigError(f"measurements = {path}: binary, must be a CSV file in UTF-8")
 
 
-def _read_rows(stream: TextIO, path: Path) -> Table:
+def _read_rows(stream: TextIO, path: Path, gpu: Gpu | None) -> Table:
     reader = csv.reader(stream)
     header = [column.strip() for column in next(reader, [])]
     kind = recognise(header, path)
     rows: list[Row] = []
     skipped: list[dict[str, Any]] = []
-    for line, cells in _lines(reader):
-        if len(rows) + len(skipped) >= MAX_ROWS:
+    others: Counter[str] = Counter()
+    for line, fields in _lines(reader):
+        if len(rows) + len(skipped) + others.total() >= MAX_ROWS:
             raise ConfigError(f"measurements = {path}: more than {MAX_ROWS} rows, must be at most {MAX_ROWS}")
         try:
-            _check_width(cells, len(header), reader.line_num - line)
-            rows.append(_parse_row(kind, line, dict(zip(header, cells, strict=True))))
-        except _CellError as error:
+            _check_width(fields, len(header), reader.line_num - line)
+            cells = dict(zip(header, fields, strict=True))
+            if gpu is not None and "gpu" in SCHEMAS[kind].inputs and not is_called(gpu, cells["gpu"]):
+                others[cells["gpu"].strip()] += 1
+            else:
+                rows.append(_parse_row(kind, line, cells))
+        except CellError as error:
             skipped.append({"row": line, "reason": str(error)})
+    if not rows and gpu is not None and others:
+        known = ", ".join(_shortened(name) for name, _ in others.most_common(MOST_NAMED))
+        raise ConfigError(f"measurements = {path}: no row of gpu = {gpu.name} ({gpu.label}); its rows are of {known}")
     if not rows and not skipped:
         raise ConfigError(f"measurements = {path}: has a header but no rows, must have at least one row")
-    return Table(kind, tuple(rows), tuple(skipped))
+    return Table(kind, tuple(rows), tuple(skipped), dict(others))
+
+
+def is_called(gpu: Gpu, text: str) -> bool:
+    """Whether a table's `gpu` means this one: its name or label, with or without the vendor's and the memory's size,
+    whatever stands between words ("A100-SXM4-80GB", "L40S")."""
+    label = _plain(gpu.label)
+    return _plain(text) in {_plain(gpu.name), label, re.sub(r"\d+gb$", "", label)}
+
+
+def _plain(text: str) -> str:
+    """Letters and digits, in small letters, without vendor and line."""
+    return re.sub(r"[^a-z0-9]|nvidia|tesla", "", text.lower())
 
 
 def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
@@ -297,9 +192,9 @@ def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
 
 def _check_width(cells: list[str], expected: int, extra_lines: int) -> None:
     if extra_lines:
-        raise _CellError(f"a quoted field runs over {extra_lines + 1} lines, must end on its own line")
+        raise CellError(f"a quoted field runs over {extra_lines + 1} lines, must end on its own line")
     if len(cells) != expected:
-        raise _CellError(f"{len(cells)} fields, must be {expected} as in the header")
+        raise CellError(f"{len(cells)} fields, must be {expected} as in the header")
 
 
 def recognise(header: list[str], path: Path) -> str:
@@ -330,35 +225,44 @@ def _missing(kind: str, header: list[str]) -> list[str]:
 
 def _parse_row(kind: str, line: int, cells: dict[str, str]) -> Row:
     schema = SCHEMAS[kind]
-    inputs = {column: _parse(column, cells[column], parser) for column, parser in schema.inputs.items()}
-    for column, parser in schema.optional.items():
-        if cells.get(column, "").strip():
-            inputs[column] = _parse(column, cells[column], parser)
+    inputs = _cells(schema.inputs, cells)
+    inputs |= _cells({name: parse for name, parse in schema.optional.items() if cells.get(name, "").strip()}, cells)
+    inputs.pop("gpu", None)
     if kind == "tile_sweep":
         inputs["library"] = "triton"
+    if kind == "event_gemm":
+        inputs = _of_events(**inputs)
     if inputs.get("library") == "triton":
         _check_tile(inputs)
-    measured = {
-        _MEASURED_FIELD.get(column, column): _parse(column, cells[column], parser)
-        for column, parser in schema.measured.items()
-    }
-    return Row(line, Inputs(kind=kind, **inputs), Measured(**measured))
+    return Row(line, Inputs(kind=kind, **inputs), Measured(**_cells(schema.measured, cells)))
+
+
+def _cells(parsers: dict[str, Callable[[str], Any]], cells: dict[str, str]) -> dict[str, Any]:
+    """{field: value} of the columns that have a parser."""
+    return {FIELD_OF.get(column, column): _parse(column, cells[column], parser) for column, parser in parsers.items()}
+
+
+def _of_events(op: str, grid_x: int, grid_y: int, grid_z: int, block_x: int, **others: Any) -> dict[str, Any]:
+    """The launch and operation of a row of event timings, as other tables state them."""
+    name, operation, layout = EVENT_OPS[op]
+    launch = {"grid": (grid_x, grid_y, grid_z), "block": (block_x, 1, 1)}
+    return {**others, **launch, "name": name, "op": operation, "layout": layout}
 
 
 def _check_tile(inputs: dict[str, Any]) -> None:
     missing = [name for name in TILE_FIELDS if name not in inputs]
     if missing:
-        raise _CellError(f"a triton row must have {', '.join(missing)}")
+        raise CellError(f"a triton row must have {', '.join(missing)}")
 
 
 def _parse(column: str, text: str, parser: Callable[[str], Any]) -> Any:
     text = text.strip()
     if not text and parser is not str:
-        raise _CellError(f"{column} is blank")
+        raise CellError(f"{column} is blank")
     try:
         return parser(text)
-    except _CellError as error:
-        raise _CellError(f"{column} = {_shortened(text)}: {error}") from None
+    except CellError as error:
+        raise CellError(f"{column} = {_shortened(text)}: {error}") from None
 
 
 def _shortened(text: str, length: int = 40) -> str:

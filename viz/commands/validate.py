@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json as json_format
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from hwmodels.spec import Gpu
     from sim.validation import Report
 
-SHIPPED = ("gemm", "tile_sweep", "counters")
+SHIPPED = ("gemm", "tile_sweep", "counters", "graph_gemm", "event_gemm")
 Heads = Sequence[str]
 Rows = Sequence[Sequence[str]]
 
@@ -71,7 +72,11 @@ def validate(
 
 def shipped_tables(gpu: Gpu) -> list[Path]:
     """The measured tables that come with the package for this GPU. Raises `ConfigError` where there are none."""
-    return [measured_path(gpu.name, table) for table in SHIPPED]
+    found = []
+    for table in SHIPPED:
+        with suppress(ConfigError):
+            found.append(measured_path(gpu.name, table))
+    return found or [measured_path(gpu.name, SHIPPED[0])]
 
 
 def replayed(gpu: Gpu, measurements: Path, tile: str | None, limit: int | None, status: Status) -> Report:
