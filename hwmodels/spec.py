@@ -260,6 +260,9 @@ class Activity(Section):
 
     active_mhz: float = constant(1, 20_000, "clock of a kernel that does not use the tensor cores")
     tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
+    sustained_tensor_mhz: float = constant(
+        0, 20_000, "as tensor_mhz, once tensor-bound work has lasted sustain_ms; 0: what the board's power leaves"
+    )
     sustain_ms: float = constant(0, 1e6, "work after which the board's power control has settled")
 
 

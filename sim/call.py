@@ -73,7 +73,8 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
         return _with_energy(gpu, main, gemm.dtype, options.data)
 
     main = run(options.clock_mhz)
-    if options.sustained and options.clock_mhz is None and "clock" not in options.without:
+    by_power = options.sustained and not gpu.activity.sustained_tensor_mhz
+    if by_power and options.clock_mhz is None and "clock" not in options.without:
         main = settled(gpu, main, run)
     beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))
     before, after = ([_with_energy(gpu, kernel, gemm.dtype, options.data) for kernel in kernels] for kernels in beside)
@@ -83,7 +84,7 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
 def _run_main(gemm: Gemm, plan: Plan, gpu: Gpu, options: Options, clock_mhz: float | None) -> KernelResult:
     """The kernel that multiplies, at a held clock or at a burst's."""
     main = run_kernel(
-        build_machine(gpu, clock_mhz, options.without),
+        build_machine(gpu, clock_mhz, options.without, options.sustained),
         plan,
         warm=gemm.l2 == "warm",
         floor_s=gpu.kernel.floor_us * 1e-6,

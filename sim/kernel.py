@@ -243,8 +243,10 @@ def _waits(plan: Plan, whole: Records, floor_share: float) -> dict[str, float]:
     total = plan.n_slots * int(whole["end_fs"][0]) / (1 - floor_share)
     waits = {name: float(whole["waits"][0][i] / total) for i, name in enumerate(WAITS)}
     waits["start"] += floor_share * plan.work.n_agents / plan.n_slots
-    waits["idle"] = max(0.0, 1.0 - sum(waits.values()))
-    return waits
+    used = sum(waits.values())
+    if used > 1.0:  # what was skipped is scaled, each wait by itself
+        return {**{name: share / used for name, share in waits.items()}, "idle": 0.0}
+    return {**waits, "idle": 1.0 - used}
 
 
 def _spans(state: State) -> npt.NDArray[np.void] | None:

@@ -70,8 +70,8 @@ class Placement:
     gpc: npt.NDArray[np.int64]
 
 
-def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int) -> Placement:
-    """All agent slots of the GPU in launch order, for a grid of `n_ctas` CTAs.
+def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = None) -> Placement:
+    """All agent slots of the GPU in launch order, for a grid of `n_ctas` CTAs (None: it fills the GPU).
 
     A plain grid fills GPC 0, then GPC 1 and so on, an SM each CTA; what does not fill all SMs is spread over GPCs. The
     clusters of a persistent kernel take the singleton TPCs of GPC 0, which hold no more than one TPC's SMs together,
@@ -81,7 +81,7 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int) -> Placeme
     sizes = gpc_sizes(gpu)
     first = np.concatenate([[0], np.cumsum(sizes)])
     if cluster_size == 1:
-        sm = _plain_order(gpu, sizes, ctas_per_sm, n_ctas)
+        sm = _plain_order(gpu, sizes, ctas_per_sm, n_ctas or ctas_per_sm * gpu.sm.count)
         return Placement(sm, np.searchsorted(first, sm, side="right").astype(np.int64) - 1)
     alone = _singletons(gpu, sizes)
     per_tpc = gpu.sm.sms_per_tpc * ctas_per_sm // cluster_size
@@ -102,7 +102,7 @@ def _plain_order(gpu: Gpu, sizes: list[int], ctas_per_sm: int, n_ctas: int) -> n
     """The SM of every CTA slot of a plain grid.
 
     CTAs left over from whole layers of one CTA an SM go to the SMs that come first when singletons, then one SM of each
-    TPC, then the second ones are dealt out round the GPCs (topology.csv, place_small).
+    TPC, then the second ones are dealt out round the GPCs (merging.csv, place_small).
     """
     everywhere = np.arange(gpu.sm.count, dtype=np.int64)
     layers = [everywhere] * ctas_per_sm
@@ -140,8 +140,11 @@ def _hbm_rates(gpu: Gpu, without: Collection[str]) -> tuple[int, int, int]:
     return reads, writes, writes if "turn_round" in without else max(writes, 2 * copies - reads)
 
 
-def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str]) -> Machine:
-    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off."""
+def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], sustained: bool = False) -> Machine:
+    """The engine's view of `gpu`. `clock_mhz` holds the SM clock; `without` names mechanisms switched off.
+
+    `sustained`: after tensor-bound work of `activity.sustain_ms`, on boards for which that clock is known.
+    """
     n_gpc = len(gpc_sizes(gpu))
     sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
     reads, writes, mixed = _hbm_rates(gpu, without)
@@ -165,7 +168,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str]) -
         l2_jitter_cycles=0 if "jitter" in without else round(gpu.l2.jitter_cycles),
         hbm_jitter_1024fs=0 if "jitter" in without else round(gpu.hbm.jitter_ns * 1e6 / 1024),
         idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),
-        tensor_mhz=round(gpu.activity.tensor_mhz),
+        tensor_mhz=round(sustained * gpu.activity.sustained_tensor_mhz or gpu.activity.tensor_mhz),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,
         window_fs=10**9,
     )

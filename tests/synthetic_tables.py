@@ -94,7 +94,7 @@ def write_tables(
             writer = csv.DictWriter(stream, rows[0].keys())
             writer.writeheader()
             for item in chosen:
-                found = predicted(item.case, simulate(item.case, gpu, None), gpu.persistent.memset_us)
+                found = predicted(item.case, simulate(item.case, gpu, None), gpu)
                 writer.writerow(rows[item.row.line - 2] | _cells(found, columns))
     return folder
 

@@ -436,7 +436,7 @@ def small_grid_gpcs(n_ctas: int) -> list[int]:
     ],
 )
 def test_small_grids_spread_over_gpcs_as_measured(n_ctas, on_gpcs):
-    """topology.csv place_small; GPCs with nine TPCs are the last two here."""
+    """merging.csv place_small; GPCs with nine TPCs are the last two here."""
     assert small_grid_gpcs(n_ctas) == on_gpcs
 
 

@@ -1,4 +1,5 @@
-"""Better hardware is never slower, the clock being fixed: exactly so for one CTA, within 1 % for whole kernels.
+"""Better hardware is never slower, the clock being fixed: exactly so for one CTA, within 1 % for whole kernels whose
+requests do not merge, within 3 % for rates and capacities where they do.
 
 Whole kernels are not exactly monotone, in the model as on hardware: requests that come in another order merge, evict
 and queue otherwise, and CTAs that end in another order leave another tail. One per cent is a few iterations of a kernel
@@ -173,6 +174,6 @@ def test_kernels_are_not_slower_by_one_per_cent(key, name):
 @pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("key", RATES)
 def test_better_rates_upset_merging_by_no_more_than_three_per_cent(key, name):
-    """CTAs that live off each other's requests fall in and out of step: the known exception to the law. What changes how
-    long requests are under way (latencies) or how close CTAs follow each other (tensor cores) changes it by more."""
+    """CTAs that live off each other's requests fall in and out of step: the known exception to the law. What changes
+    how long requests are under way (latencies) or how close CTAs follow each other (tensor cores) upsets it more."""
     assert worst(KERNELS[name], key) < 1.03

@@ -140,7 +140,7 @@ RUNS: dict[str, tuple[Gemm, KernelConfig | None, str]] = {
     "GEMV on few slots": (Gemm(8, 4096, 4096), triton(16, 64, 128, 4, 4), "too few CTAs"),
     "large": (Gemm(8192, 8192, 8192), NVJET, "tensor"),
     "small tiles": (Gemm(4096, 4096, 4096), triton(64, 32, 64, 3, 4), "l2"),
-    "one tile": (Gemm(64, 64, 64), triton(64, 64, 64, 3, 4), "launch and start"),
+    "one tile": (Gemm(64, 64, 64, l2="warm"), triton(64, 64, 64, 3, 4), "launch and start"),
     "one long tile": (Gemm(64, 64, 16384), triton(64, 64, 64, 3, 4), "too few CTAs"),
     "short k": (Gemm(4096, 16384, 64), NVJET, "epilogue"),
 }
@@ -168,7 +168,7 @@ def test_no_other_change_helps_more_than_that_of_the_limiter(name: str) -> None:
         for text, changes in CHANGES.items()
     }
     assert max(speedups, key=speedups.__getitem__) == CURES[result.limiter]
-    assert speedups[CURES[result.limiter]] > 1.1
+    assert speedups[CURES[result.limiter]] > 1.05
 
 
 def _config(result: Result) -> dict[str, Any]:

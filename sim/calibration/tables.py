@@ -165,7 +165,8 @@ def _header(file: Path) -> tuple[str, ...]:
 
 
 def _is_kernels(file: Path) -> bool:
-    return bool(kinds_by_columns(list(_header(file))))
+    header = list(_header(file))
+    return "time_us" in header and bool(kinds_by_columns(header))
 
 
 def _read_benches(file: Path) -> list[Bench]:
