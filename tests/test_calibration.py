@@ -375,7 +375,7 @@ def test_the_command_writes_file_and_report(quick: None, folder: Path, tmp_path:
     assert all(f"\n{key}  " in done.stdout for key in TRUTH)
     written = {path.name for path in tmp_path.rglob("*") if path.is_file()}
     assert written == {"out.toml", "report.md", *(f"{stem}.png" for stem in FIGURES)}
-    assert load_gpu(out).persistent.start_cycles == pytest.approx(TRUTH["persistent.start_cycles"], rel=0.02)
+    assert load_gpu(out).persistent.start_cycles == pytest.approx(TRUTH["persistent.start_cycles"], rel=0.05)
 
 
 def test_json_is_one_object(quick: None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from hwmodels.rules import link_gb_per_s, value_at
 from hwmodels.spec import FIELDS
 from sim.calibration.tables import Bench, number
-from sim.machine import gpc_sizes
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
@@ -159,9 +158,6 @@ READINGS = (
     _Recipe("l2.latency_cycles", "latency_cg", "plateau of the pointer chase", _near_l2),
     _Recipe("l2.bytes_per_clk", "read_bw", "best of all SMs inside L2", _l2_rate(lambda gpu: gpu.sm.count)),
     _Recipe("l2.sm_port_bytes_per_clk", "read_bw", "one SM alone inside L2", _l2_rate(lambda gpu: 1)),
-    _Recipe(
-        "l2.gpc_port_bytes_per_clk", "read_bw", "all SMs of a GPC inside L2", _l2_rate(lambda gpu: gpc_sizes(gpu)[0])
-    ),
     _Recipe("hbm.read_fraction", "read_bw", "all SMs from 1 GiB or more, over the pins' peak", _read_fraction),
     _Recipe("hbm.write_fraction", "write_bw", "over the pins' peak", _write_fraction),
     _Recipe("hbm.latency_ns", "latency_ca_ns", "longest chase less the plateau", _memory_latency_ns),
