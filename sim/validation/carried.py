@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TABLES = {
     "graph_gemm": ("launch.graph_us", "activity.sustained_tensor_mhz"),
-    "event_gemm": ("launch.sync_us", "activity.tensor_mhz"),
+    "event_gemm": ("launch.sync_us", "activity.sustained_tensor_mhz"),
 }
 """Public table -> its constants of launch and clock."""
 BANDWIDTH = "hbm.read_fraction"
