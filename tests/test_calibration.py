@@ -81,7 +81,7 @@ def test_errors_fall_on_shapes_that_were_not_fitted(outcome: Outcome) -> None:
 
 @pytest.mark.slow
 def test_the_simulators_own_constants_are_found(tmp_path: Path) -> None:
-    truth = {"persistent.start_cycles": 1100.0, "persistent.iteration_cycles": 215.0, "activity.active_mhz": 1700.0}
+    truth = {"persistent.epilogue_cycles": 1900.0, "activity.active_mhz": 1700.0}
     gpu_file(tmp_path / "mine.toml", tuple(truth))
 
     def takes(item: tables.Item) -> bool:
