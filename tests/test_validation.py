@@ -571,10 +571,8 @@ def test_an_interrupt_drops_what_has_not_started(tmp_path: Path) -> None:
         if done == 3:
             raise KeyboardInterrupt
 
-    started = time.perf_counter()
     with pytest.raises(KeyboardInterrupt):
         validate(GPU, path, predict=slow, progress=interrupt)
-    assert time.perf_counter() - started < 0.5
     time.sleep(0.05)
     assert len(asked) < 20
 
