@@ -14,7 +14,7 @@ from sim.kernel import run_kernel
 from sim.machine import build_machine
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
-from sim.schedule.beside import memset_s, reduction
+from sim.schedule.beside import reduction
 from sim.schedule.config import KernelConfig
 from sim.schedule.names import short_name
 from sim.schedule.plan import Plan, build_plan
@@ -117,12 +117,12 @@ def _describe(plan: Plan) -> dict[str, object]:
 
 
 def _before(plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
-    """The memset of a counter or of semaphores, where there is one."""
-    unsplit = plan.work.persistent and plan.work.splits == 1
-    time_s = memset_s(gpu, plan.work.n_items, plan.work.n_agents) if unsplit else 0.0
-    if plan.config.split_in_place:
-        time_s = gpu.persistent.memset_us * 1e-6
-    return (_small_kernel("memset", time_s, main.sm_mhz, (0, 0), (0, 0)),) if time_s else ()
+    """The memset of a counter of tiles or of semaphores, where there is one."""
+    work = plan.work
+    counts = work.persistent and not work.static
+    if not (counts or plan.config.split_in_place):
+        return ()
+    return (_small_kernel("memset", gpu.persistent.memset_us * 1e-6, main.sm_mhz, (0, 0), (0, 0)),)
 
 
 def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:

@@ -164,10 +164,19 @@ def _copy(m, w, s, nodes, side, chunk, part, hbm_fs, t):
 
 
 @jit
-def _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t):
+def _noise(ag, width):
+    """A deviate from 0 to `width`, uniform: each agent has its own sequence (a linear congruence)."""
+    ag.noise = (ag.noise * 1103515245 + 12345) & 0x7FFFFFFF
+    return (ag.noise >> 7) * width >> 24
+
+
+@jit
+def _lookup_slow(m, w, s, ag, nodes, chunk, i, held, hbm_fs, t):
     """A chunk not wholly here: copy from the other partition, fill from HBM, or both. Returns (arrival, far)."""
+    side = ag.side
     part = (held + m.n_sides - 1) >> (m.n_sides - 1)
     nodes[i].part = part
+    hbm_fs += _noise(ag, m.hbm_jitter_1024fs) * 1024 - m.hbm_jitter_1024fs * 512
     arrival, missed, far = t, False, False
     if m.n_sides == 2 and not nodes[i].have & COPY:
         far = True
@@ -189,12 +198,13 @@ def _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t):
 
 
 @jit
-def _lookup(m, w, s, nodes, side, chunk, held, hbm_fs, t):
+def _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t):
     """Find a chunk from one side of L2. Returns (arrival of its last line at L2, whether lines crossed partitions)."""
+    side = ag.side
     i = side * w.n_chunks + chunk + 1
     whole = HOME | COPY if m.n_sides == 2 else HOME
     if nodes[i].have & whole != whole:
-        return _lookup_slow(m, w, s, nodes, side, chunk, i, held, hbm_fs, t)
+        return _lookup_slow(m, w, s, ag, nodes, chunk, i, held, hbm_fs, t)
     _use(m, s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     arrival = nodes[i].due
     if arrival > t:
@@ -202,13 +212,6 @@ def _lookup(m, w, s, nodes, side, chunk, held, hbm_fs, t):
         return arrival, False
     s.n_hit += 1
     return t, False
-
-
-@jit
-def _noise(ag, width):
-    """A deviate from 0 to `width`, uniform: each agent has its own sequence (a linear congruence)."""
-    ag.noise = (ag.noise * 1103515245 + 12345) & 0x7FFFFFFF
-    return (ag.noise >> 7) * width >> 24
 
 
 @jit
@@ -222,8 +225,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t):
         s.n_coalesced += 1
         s.coalesced += n_bytes
         return entry.due, L2
-    hbm_fs += _noise(ag, m.hbm_jitter_1024fs) * 1024 - m.hbm_jitter_1024fs * 512
-    arrival, far = _lookup(m, w, s, nodes, ag.side, chunk, held, hbm_fs, t)
+    arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
     served = _l2_serve(m, s, ag.side, t, n_bytes)
     s.l2_read += n_bytes
     s.win_l2r += n_bytes
@@ -288,9 +290,9 @@ def tile_of(w, item):
 
 @jit
 def _take_item(w, s, ag):
-    """Give the agent's producer its next work item: of a persistent kernel, the one a whole round on (a static
-    schedule); else the first that nobody has; `skip_items` further from `skip_at` on. False when none is left."""
-    item = ag.number + ag.p_j * w.n_agents if w.persistent else s.next_item
+    """Give the agent's producer its next work item: the one a whole round on (`static`), or the first that nobody has;
+    `skip_items` further from `skip_at` on. False when none is left."""
+    item = ag.number + ag.p_j * w.n_agents if w.static else s.next_item
     if item >= s.skip_at:
         item += s.skip_items
     if item >= w.n_items:

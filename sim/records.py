@@ -61,6 +61,8 @@ class Work(NamedTuple):
     exclusive: int
     """1: no two agents share an SM, so a ready tile may start its MMA without an event of its own."""
     persistent: int
+    static: int
+    """1: the CTAs of a persistent kernel know all their tiles beforehand; 0: they count, or have one each."""
     pingpong: int
     n_items: int
     grid_m: int

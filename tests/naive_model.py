@@ -1,8 +1,6 @@
 """A second, naive engine: what `sim` should say of a kernel of a few CTAs, in plain floats and loops, sharing no code.
-
 For bf16, tn, wgmma, no clusters, whole k-iterations of 128 B or more, an L2 that holds everything, CTAs of one GPC,
-loads without jitter.
-"""
+loads without jitter, tiles known beforehand."""
 
 import math
 from collections import Counter
@@ -53,8 +51,7 @@ def naive(gemm, config, gpu, mhz):
         if not tma:
             serve(("smem", cta), t, stage_bytes / smem.bytes_per_clk)
         moving = stage_bytes / l2.sm_port_bytes_per_clk
-        port = serve(("port", cta), t, moving)
-        return max(data + moving, port + l2.latency_cycles) + family.load_cycles
+        return max(data + moving, serve(("port", cta), t, moving) + l2.latency_cycles) + family.load_cycles
 
     def mma(cta, t):
         """Tensor cores and operand reads of one k-iteration from t: when its results are in."""
@@ -72,8 +69,8 @@ def naive(gemm, config, gpu, mhz):
         for side in ("near", "far"):
             serve(side, t, half_bytes * l2.write_weight / half_l2)
         staged = serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk)
-        left = serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk)
-        return max(staged, left, t + family.epilogue_cycles + tile_elements * 2 / gpu.kernel.epilogue_bytes_per_clk)
+        staged = max(staged, serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk))
+        return max(staged, t + family.epilogue_cycles + tile_elements * 2 / gpu.kernel.epilogue_bytes_per_clk)
 
     def walk(cta, tiles):
         """One CTA: wait for a stage, multiply, load into it again; after the last k, store. Yields its next request."""

@@ -24,12 +24,13 @@ TILES = ((64, 64), (128, 64), (64, 128), (128, 128), (64, 32), (192, 64), (128, 
 
 @st.composite
 def cases(draw: st.DrawFn, most_k: int = 12) -> tuple[Gemm, KernelConfig, str, float]:
-    """(GEMM, configuration, GPU, clock): up to four CTAs, persistent ones with up to twelve tiles."""
+    """(GEMM, configuration, GPU, clock): up to four CTAs, persistent ones with two tiles each, or up to twelve."""
     block_m, block_n = draw(st.sampled_from(TILES))
     block_k, stages = draw(st.sampled_from((64, 128))), draw(st.integers(1, 6))
     if draw(st.booleans()):
         tiles = draw(st.integers(1, 4)), draw(st.integers(1, 3))
-        n_ctas = draw(st.integers(1, min(4, tiles[0] * tiles[1])))
+        n_tiles = tiles[0] * tiles[1]
+        n_ctas = draw(st.sampled_from((1, *range(-(-n_tiles // 2), min(4, n_tiles) + 1))))  # with more each, they count
         pingpong = block_m == 64 or draw(st.booleans())
         config = persistent(block_m, block_n, block_k, stages, pingpong=pingpong, n_ctas=n_ctas)
     else:

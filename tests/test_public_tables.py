@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +16,7 @@ from sim.validation import carried, replay, validate
 from sim.validation.groups import base_name, is_split_k
 from sim.validation.replay import Case, case_of
 from sim.validation.tables import Inputs, is_called, read_table
+from tests.tables import write_table
 from workloads.gemm import Gemm
 
 A100 = load_gpu("a100_sxm_80gb")
@@ -35,17 +34,8 @@ def event_row(m: int, n: int = 130, k: int = 64, **changes: Any) -> Cells:
     return {**row, **name, "grid_x": 2, "grid_y": -(-m // 64), "grid_z": 1, "block_x": 128, **changes}
 
 
-def write(path: Path, rows: Iterable[Cells]) -> Path:
-    rows = list(rows)
-    with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
-
-
 def inputs_of(tmp_path: Path, row: Cells) -> Inputs:
-    return read_table(write(tmp_path / "one.csv", [row])).rows[0].inputs
+    return read_table(write_table(tmp_path / "one.csv", [row])).rows[0].inputs
 
 
 def made(time_us: float, n_kernels: int = 1) -> Any:
@@ -66,13 +56,13 @@ def made(time_us: float, n_kernels: int = 1) -> Any:
 # Whose rows.
 def test_rows_of_other_gpus_are_left_out_and_said_once(tmp_path: Path) -> None:
     rows = [graph_row(16), *[graph_row(m, gpu="L40S") for m in (32, 64)], graph_row(128, gpu="H100-SXM5-80GB")]
-    report = validate(A100, write(tmp_path / "public.csv", rows), predict=lambda case: made(9.0))
+    report = validate(A100, write_table(tmp_path / "public.csv", rows), predict=lambda case: made(9.0))
     assert (report.overall["n"], report.skipped, report.n_rows) == (1, (), 1)
     assert "3 rows of other GPUs left out (H100-SXM5-80GB, L40S)." in report.notes
 
 
 def test_a_table_without_a_row_of_the_gpu_is_refused_in_one_line(tmp_path: Path) -> None:
-    path = write(tmp_path / "public.csv", [graph_row(16), graph_row(16, gpu="H100-SXM5-80GB")])
+    path = write_table(tmp_path / "public.csv", [graph_row(16), graph_row(16, gpu="H100-SXM5-80GB")])
     with pytest.raises(ConfigError, match=r"no row of gpu = t4 .*'A100-SXM4-80GB', 'H100-SXM5-80GB'") as caught:
         validate(load_gpu("t4"), path, predict=lambda case: made(9.0))
     assert "\n" not in str(caught.value)
@@ -80,7 +70,7 @@ def test_a_table_without_a_row_of_the_gpu_is_refused_in_one_line(tmp_path: Path)
 
 def test_an_unreadable_row_of_another_gpu_is_not_this_ones(tmp_path: Path) -> None:
     rows = [graph_row(16), graph_row(32, gpu="L40S", time_us="fast"), graph_row(64, time_us="fast")]
-    report = validate(A100, write(tmp_path / "public.csv", rows), predict=lambda case: made(9.0))
+    report = validate(A100, write_table(tmp_path / "public.csv", rows), predict=lambda case: made(9.0))
     assert [entry["row"] for entry in report.skipped] == [4]
 
 
@@ -112,7 +102,7 @@ def test_a_name_means_one_gpu_or_none(text: str, gpu: str | None) -> None:
     [("m", "0", "from 1"), ("time_us", "nan", "finite"), ("dtype", "fp7", "bf16"), ("regime", "cosy", "memory")],
 )
 def test_a_bad_cell_is_skipped_by_name(tmp_path: Path, column: str, value: str, reason: str) -> None:
-    table = read_table(write(tmp_path / "public.csv", [graph_row(16), graph_row(32) | {column: value}]), A100)
+    table = read_table(write_table(tmp_path / "public.csv", [graph_row(16), graph_row(32) | {column: value}]), A100)
     assert len(table.rows) == 1
     assert column in table.skipped[0]["reason"]
     assert reason in table.skipped[0]["reason"]
@@ -120,7 +110,7 @@ def test_a_bad_cell_is_skipped_by_name(tmp_path: Path, column: str, value: str, 
 
 @pytest.mark.parametrize(("column", "value"), [("op", "conv"), ("grid_z", "0"), ("batch", "1.5"), ("block_x", "")])
 def test_a_bad_launch_is_skipped_by_name(tmp_path: Path, column: str, value: str) -> None:
-    table = read_table(write(tmp_path / "public.csv", [event_row(64) | {column: value}]))
+    table = read_table(write_table(tmp_path / "public.csv", [event_row(64) | {column: value}]))
     assert column in table.skipped[0]["reason"]
 
 
@@ -226,7 +216,7 @@ def test_three_constants_are_recovered_from_the_other_half_of_the_shapes(
         for m in (16, 4096):
             us = Linear(truth).time_us(Gemm(m, int(n), int(k))) + 3 - truth.kernel.floor_us
             rows.append(graph_row(m, int(n), int(k), time_us=us))
-    path = write(tmp_path / "graph_gemm.csv", rows)
+    path = write_table(tmp_path / "graph_gemm.csv", rows)
     monkeypatch.setattr(carried, "simulator", Linear)
     monkeypatch.setattr(carried, "measured_path", lambda gpu, kind: path)
     monkeypatch.setattr(carried, "shipped_control", lambda gpu, kind: None)

@@ -53,6 +53,10 @@ CASES: dict[str, tuple[Gemm, KernelConfig, str]] = {
     "warm": (Gemm(16384, 8192, 8192, l2="warm"), multistage(group=8), ""),
     "fp8": (Gemm(16384, 16384, 16384, dtype="fp8_e4m3"), multistage(128, 128, 128, group=8), ""),
     "larger": (Gemm(32768, 32768, 16384), WIDE, ""),
+    # Persistent, tiles by a counter.
+    "persistent": (LARGE, persistent(128, 256, cluster_m=2, group=8), ""),
+    "persistent, along m": (LARGE, persistent(256, 128, 64, 4, cluster_n=2, group=6), ""),
+    "ping-pong": (LARGE, persistent(64, 256, 64, 5, pingpong=True, group=8), ""),
     # Other GPUs.
     "A100": (LARGE, ampere(128, 128), "a100_sxm_80gb"),
     "A100, wide": (Gemm(16384, 16384, 8192), ampere(128, 256, 32, 3), "a100_sxm_80gb"),
@@ -140,7 +144,7 @@ def test_lookups_add_up() -> None:
     ("gemm", "config"),
     [
         (Gemm(4096, 4096, 4096), multistage(group=8)),
-        (Gemm(16384, 16384, 16384), persistent(128, 256, cluster_m=2, group=8)),
+        (Gemm(16384, 16384, 16384), persistent(128, 256, cluster_m=2, group=8, split_k=2)),
         (Gemm(16384, 16384, 16384), multistage(group=1)),
         (Gemm(4096, 4096, 4096, batch=32), multistage(group=8)),
     ],

@@ -299,3 +299,11 @@ def test_one_cta_an_sm_needs_no_event_of_its_own():
     assert plan(config=persistent()).work.exclusive == 1
     assert plan(config=multistage(64, 64, 32, 2)).work.exclusive == 0
     assert plan(Gemm(128, 128, 64), multistage(64, 64, 32, 2)).work.exclusive == 1
+
+
+@pytest.mark.parametrize(("tiles", "split_k", "static"), [(264, 1, 1), (265, 1, 0), (400, 2, 1)])
+def test_ctas_of_more_than_two_tiles_count(tiles: int, split_k: int, static: int) -> None:
+    """A persistent kernel on 132 SMs: what the memset clears hands out its tiles."""
+    config = persistent(128, 128, split_k=split_k)
+    plan = build_plan(Gemm(128 * tiles, 128, 1024), config, load_gpu("h200_sxm"))
+    assert plan.work.static == static

@@ -31,6 +31,7 @@ from sim.validation.groups import base_name, names, subset
 from sim.validation.replay import NSIGHT_OVERHEAD_US, Case, case_of
 from sim.validation.scores import BASE_KEYS, COUNTER_KEYS, POINT_KEYS
 from sim.validation.tables import read_table
+from tests.tables import write_table
 
 GPU: Any = SimpleNamespace(
     name="no_measurements",
@@ -109,15 +110,6 @@ def event_row(m: int, time_us: float, **changes: Any) -> Cells:
     row = {"gpu": GPU.name, "op": "gemm", "dtype": "fp32", "m": m, "n": 640, "k": 512, "batch": 1, "time_us": time_us}
     name = {"impl": "volta_sgemm_128x64_tn", "tile_m": 128, "tile_n": 64}
     return {**row, **name, "grid_x": 5, "grid_y": -(-m // 64), "grid_z": 1, "block_x": 128, **changes}
-
-
-def write_table(path: Path, rows: Iterable[Cells]) -> Path:
-    rows = list(rows)
-    with path.open("w", newline="") as stream:
-        writer = csv.DictWriter(stream, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-    return path
 
 
 # The stand-in for the simulator.

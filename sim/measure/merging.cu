@@ -1,5 +1,5 @@
 // When do requests of the SMs of a GPC merge in a loop that looks like a GEMM's? CTAs with a cp.async ring and no arithmetic.
-// Usage: merging place | ring   (ring: one kernel a case, to be run under ncu; prints the cases in order)
+// Usage: merging place | policy | ring [0|1]   (ring: a kernel a case, cold or warm ones alone, to be run under ncu; prints the cases in order)
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -45,7 +45,7 @@ __global__ void ring(const char* a, const char* b, Case c, long long* log) {
   if (threadIdx.x == 0) { log[id * 4 + 1] = gtime(); log[id * 4 + 2] = clock64() - c0; }
 }
 
-__global__ void where(int* out) { if (threadIdx.x == 0) out[blockIdx.x] = smid(); long long t = clock64(); while (clock64() - t < 40000) {} }
+__global__ void where(int* out) { if (threadIdx.x == 0) out[blockIdx.y * gridDim.x + blockIdx.x] = smid(); long long t = clock64(); while (clock64() - t < 60000) {} }
 
 int main(int argc, char** argv) {
   if (argc > 1 && !strcmp(argv[1], "place")) {
@@ -53,6 +53,18 @@ int main(int argc, char** argv) {
     for (int smem : {200 * 1024, 100 * 1024, 64 * 1024}) for (int n : {16, 32, 48, 64, 96, 112, 128}) {
       where<<<n, 256, smem>>>(out); CK(cudaDeviceSynchronize()); CK(cudaMemcpy(h.data(), out, n * 4, cudaMemcpyDeviceToHost));
       printf("place_small,smem=%d;grid=%d,sm of each block,", smem, n); for (int i = 0; i < n; i++) printf("%d;", h[i]); printf(",smid\n");
+    }
+    return 0;
+  }
+  if (argc > 1 && !strcmp(argv[1], "policy")) {
+    int* out; CK(cudaMalloc(&out, 4096 * 4)); std::vector<int> h(4096); struct Grid { int cx, cy, gx, gy; };
+    CK(cudaFuncSetAttribute(where, cudaFuncAttributeMaxDynamicSharedMemorySize, 220 * 1024));
+    for (Grid g : {Grid{2,1,2,64}, Grid{2,1,2,66}, Grid{2,1,2,32}, Grid{2,1,2,16}, Grid{4,1,4,30}, Grid{4,1,4,16}, Grid{4,1,4,8}, Grid{8,1,8,15}}) for (int policy : {0, 1, 2}) {
+      cudaLaunchConfig_t cfg = {}; cfg.gridDim = dim3(g.gx, g.gy); cfg.blockDim = 384; cfg.dynamicSmemBytes = 200 * 1024; cudaLaunchAttribute at[2];
+      at[0].id = cudaLaunchAttributeClusterDimension; at[0].val.clusterDim.x = g.cx; at[0].val.clusterDim.y = g.cy; at[0].val.clusterDim.z = 1;
+      at[1].id = cudaLaunchAttributeClusterSchedulingPolicyPreference; at[1].val.clusterSchedulingPolicyPreference = (cudaClusterSchedulingPolicy)policy; cfg.attrs = at; cfg.numAttrs = 2;
+      CK(cudaLaunchKernelEx(&cfg, where, out)); CK(cudaDeviceSynchronize()); int n = g.gx * g.gy; CK(cudaMemcpy(h.data(), out, n * 4, cudaMemcpyDeviceToHost));
+      printf("place_policy,cluster=%dx%d;grid=%dx%d;policy=%d,first sm of each cluster,", g.cx, g.cy, g.gx, g.gy, policy); for (int i = 0; i < n; i += g.cx * g.cy) printf("%d;", h[i]); printf(",smid\n");
     }
     return 0;
   }

@@ -16,9 +16,10 @@ floor covers the first 16 (the H200's gemm.csv: 6.4, 6.1, 3.2 and 1.6 us for 133
 elements)."""
 
 
-def memset_s(gpu: Gpu, items: int, agents: int) -> float:
-    """Seconds of the memset before a persistent kernel whose `agents` walk through `items`; 0 where there is none."""
-    return gpu.persistent.memset_us * 1e-6 if items > TILES_BEFORE_MEMSET * agents else 0.0
+def counts_tiles(items: int, agents: int, splits: int) -> bool:
+    """Whether the `agents` of a persistent kernel take their tiles by a counter, first come, first served: what the
+    memset before it clears. Those of fewer tiles, or of split-K, walk through a static schedule."""
+    return splits == 1 and items > TILES_BEFORE_MEMSET * agents
 
 
 def partial_bytes(gemm: Gemm, splits: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.schedule import plan
-from sim.schedule.beside import memset_s, reduction
+from sim.schedule.beside import counts_tiles, reduction
 from sim.schedule.config import KernelConfig
 from sim.schedule.raster import Ints, tiles
 from sim.schedule.resources import occupancy
@@ -147,7 +147,8 @@ class Estimator:
         if cut.splits > 1:
             beside_s = reduction(gpu, gemm, cut.splits).time_s
         else:
-            beside_s = memset_s(gpu, cut.items, cut.agents) if plan.is_persistent(config) else 0.0
+            counts = plan.is_persistent(config) and counts_tiles(cut.items, cut.agents, cut.splits)
+            beside_s = gpu.persistent.memset_us * 1e-6 if counts else 0.0
         return gpu.kernel.floor_us * 1e-6 + beside_s
 
 

@@ -11,6 +11,7 @@ from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
 from sim.schedule import narrow
+from sim.schedule.beside import counts_tiles
 from sim.schedule.config import KernelConfig
 from sim.schedule.resources import Occupancy, consumer_threads, flops_per_clk_per_sm, loop_spill_bytes, occupancy
 from workloads.gemm import EPILOGUES, Gemm
@@ -325,12 +326,14 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     out_bytes = _out_bytes(gemm, config)
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
-    steady = not is_persistent(config) and n_items == grid_m * grid_n
+    static = is_persistent(config) and not counts_tiles(n_items, agents, splits)
+    steady = not static and n_items == grid_m * grid_n
     work = Work(
         n_agents=agents,
         cluster_size=size,
         exclusive=int((fit.ctas_per_sm == 1 or agents <= gpu.sm.count // size) and not values["spill_bytes"]),
         persistent=int(is_persistent(config)),
+        static=int(static),
         pingpong=int(config.pingpong),
         n_items=n_items,
         grid_m=grid_m,

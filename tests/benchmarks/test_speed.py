@@ -84,12 +84,12 @@ def test_simulate(benchmark, size, full, target_s):
     [
         (multistage(128, 256, 64, 3, warps=8, group=8), 0.2),
         (multistage(256, 128, 64, 3, warps=8, group=8), 0.2),
-        (persistent(128, 256, cluster_m=2, group=8), 0.4),
+        (persistent(128, 256, cluster_m=2, group=8), 0.2),
     ],
     ids=["128x256", "256x128", "persistent 128x256"],
 )
 def test_other_tiles_of_16384(benchmark, config, target_s):
-    """16384^3 with other tiles: bands skipped, but for the static schedule, which is simulated whole."""
+    """16384^3 with other tiles: bands skipped."""
     benchmark.pedantic(simulate, (Gemm(16384, 16384, 16384), GPU), {"config": config}, rounds=5, warmup_rounds=1)
     benchmark.extra_info["target_s"] = target_s
     assert best(benchmark) <= target_s
