@@ -301,6 +301,19 @@ def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, ste
     return period if n_items >= LEAST_PERIODS * period else 0
 
 
+def _costs(
+    gemm: Gemm, config: KernelConfig, gpu: Gpu, fit: Occupancy, without: Collection[str]
+) -> tuple[dict[str, int], int]:
+    """What loads, MMAs, spills and the ends of a CTA take without mechanisms switched off; FLOPs of an iteration."""
+    mma, flops = mma_work(gemm, config, gpu, without)
+    values = {**_operands(gemm, config, gpu, without), **mma, **family_cycles(config, gpu, gemm)}
+    values["hbm_x256"] = round(256 * row_cost(gemm, config, gpu))
+    values["spill_bytes"], values["spill_read_bytes"] = loop_spill_bytes(config, gemm, gpu, fit.ctas_per_sm)
+    for mechanism in without:
+        values |= SWITCHES.get(mechanism, {})
+    return values, flops
+
+
 def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
     """Schedule `gemm` as `config` on `gpu`. Raises ConfigError (from `occupancy`) where the kernel does not fit."""
     fit = occupancy(config, gemm, gpu)
@@ -317,12 +330,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     n_items = grid_m * grid_n * gemm.batch * splits
     slots = len(placement.sm)
     agents = min(slots, n_items, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)
-    mma, flops = mma_work(gemm, config, gpu, without)
-    values = {**_operands(gemm, config, gpu, without), **mma, **family_cycles(config, gpu, gemm)}
-    values["hbm_x256"] = round(256 * row_cost(gemm, config, gpu))
-    values["spill_bytes"], values["spill_read_bytes"] = loop_spill_bytes(config, gemm, gpu, fit.ctas_per_sm)
-    for mechanism in without:
-        values |= SWITCHES.get(mechanism, {})
+    values, flops = _costs(gemm, config, gpu, fit, without)
     out_bytes = _out_bytes(gemm, config)
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
