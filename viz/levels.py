@@ -24,6 +24,8 @@ LABELS = {
     "registers": "Registers",
     "tensor": "Tensor cores",
 }
+SEPARATE = ("pcie", "sm")
+"""Levels whose two directions are wires of their own."""
 BUSY_KEYS = {"hbm": "hbm", "l2": "l2", "sm": "sm_port", "smem": "smem"}
 """Level -> the resource of `KernelResult.utilisation` that serves it."""
 
@@ -99,8 +101,8 @@ class Level:
 
     @property
     def share(self) -> float | None:
-        """Rate over peak; the busier direction on PCIe, whose directions are separate wires."""
-        if self.key == "pcie":
+        """Rate over peak; that of the busier direction where directions are separate wires."""
+        if self.key in SEPARATE:
             shares = [flow.share for flow in (self.read, self.write) if flow.share is not None and flow.n_bytes]
             return max(shares, default=None)
         peak = self.read.peak_bytes_per_s
@@ -112,7 +114,8 @@ class Level:
         flows = [flow for flow in (self.read, self.write) if flow.n_bytes]
         if not flows or any(not flow.peak_bytes_per_s for flow in flows):
             return None
-        return sum(flow.n_bytes / flow.peak_bytes_per_s for flow in flows if flow.peak_bytes_per_s)
+        times = [flow.n_bytes / flow.peak_bytes_per_s for flow in flows if flow.peak_bytes_per_s]
+        return max(times) if self.key == "sm" else sum(times)
 
 
 def gpu_value(result: Result, key: str, default: Any = None) -> Any:
@@ -135,8 +138,8 @@ def clock_hz_at(result: Result, time_fs: int) -> float:
     return float(windows.values[i, WINDOW_FIELDS.index("clock_mhz")]) * 1e6
 
 
-def peak_bytes_per_s(result: Result, key: str) -> float | None:
-    """Peak of "hbm", "l2", "sm" or "smem"; None where the GPU does not give it.
+def peak_bytes_per_s(result: Result, key: str, way: str = "read") -> float | None:
+    """Peak of "hbm", "l2", "sm" or "smem"; None where the GPU does not give it. An SM writes at a rate of its own.
 
     HBM: the pins'. L2: its rate at the boost clock, as L2 keeps its clock when that of the SMs falls. SMs: bytes per
     clock times the run's clock.
@@ -147,7 +150,8 @@ def peak_bytes_per_s(result: Result, key: str) -> float | None:
         return (
             float(gpu_value(result, "l2.bytes_per_clk", 0.0)) * gpu_value(result, "clock.boost_mhz", 0.0) * 1e6 or None
         )
-    name = {"sm": "l2.sm_port_bytes_per_clk", "smem": "smem.bytes_per_clk"}[key]
+    port = "l2.sm_store_bytes_per_clk" if way == "write" else "l2.sm_port_bytes_per_clk"
+    name = {"sm": port, "smem": "smem.bytes_per_clk"}[key]
     return float(gpu_value(result, name, 0.0)) * n_sms(result) * clock_hz(result) or None
 
 
@@ -216,8 +220,8 @@ def copies(result: Result, way: str) -> list[HostSpan]:
 
 def kernel_level(result: Result, key: str) -> Level:
     """One of `KERNEL_LEVELS`."""
-    n_bytes, peak = level_bytes(result, key), peak_bytes_per_s(result, key)
-    read, write = (Flow(n_bytes[way], result.time_s, peak) for way in ("read", "write"))
+    n_bytes = level_bytes(result, key)
+    read, write = (Flow(n_bytes[way], result.time_s, peak_bytes_per_s(result, key, way)) for way in ("read", "write"))
     return Level(key, read, write, result.main.utilisation.get(BUSY_KEYS[key]))
 
 
