@@ -10,7 +10,7 @@ value: it is handed `Inputs`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -201,16 +201,17 @@ def _without_kernel(inputs: Inputs) -> Inputs:
     )
 
 
-def simulator(gpu: Gpu) -> Predict:
+def simulator(gpu: Gpu, without: Collection[str] = ()) -> Predict:
     """The real `predict`: one call of `sim.run.simulate` for a case, or a second where its launches are long enough for
-    the clock to fall. A kernel is chosen once: libraries do not look at the clock."""
+    the clock to fall. A kernel is chosen once: libraries do not look at the clock. `without` as in `simulate`."""
     from sim.run import simulate
 
     def predict(case: Case) -> Result:
-        result = simulate(case.gemm, gpu, config=case.config, family=case.family, tile=case.tile)
+        result = simulate(case.gemm, gpu, config=case.config, family=case.family, tile=case.tile, without=without)
         if _launches_before(case) * result.time_s * 1e3 <= gpu.activity.sustain_ms:
             return result
-        return simulate(case.gemm, gpu, config=case.config or chosen_config(result), sustained=True)
+        config = case.config or chosen_config(result)
+        return simulate(case.gemm, gpu, config=config, sustained=True, without=without)
 
     return predict
 

@@ -112,9 +112,10 @@ def _tile_text(row: dict[str, Any]) -> str:
     return f"{tile}, {row['stages']} stages, {row['warps']} warps, group {row['group_m']}"
 
 
-def markdown(reports: Sequence[Report], title: str = "Validation") -> str:
-    """A page for the docs: by group with the roofline beside, worst rows, rows skipped, and what was fitted."""
-    sections = [_section(report) for report in reports]
+def markdown(reports: Sequence[Report], title: str = "Validation", more: Sequence[str] = ()) -> str:
+    """A page for the docs: by group with the roofline beside, worst rows, rows skipped, `more` sections, and what was
+    fitted."""
+    sections = [*(_section(report) for report in reports), *more]
     fitted = {constant["name"]: constant for report in reports for constant in report.fitted}
     return "\n\n".join([f"# {title}", _INTRODUCTION, *sections, _fitted_section(list(fitted.values()))]) + "\n"
 
