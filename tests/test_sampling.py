@@ -41,6 +41,7 @@ CASES: dict[str, tuple[Gemm, KernelConfig, str]] = {
     "128x128, along n": (LARGE, multistage(group=8, raster="n"), ""),
     "256x128, along n": (LARGE, multistage(256, 128, 64, 3, warps=8, group=8, raster="n"), ""),
     "two CTAs an SM": (LARGE, multistage(128, 128, 32, group=8), ""),
+    "wide chunks": (LARGE, multistage(128, 128, 128, 3, group=8), ""),
     "narrow groups": (LARGE, multistage(group=4), ""),
     "wide groups": (LARGE, multistage(group=16), ""),
     # Other shapes.
@@ -72,7 +73,6 @@ CASES: dict[str, tuple[Gemm, KernelConfig, str]] = {
 
 DRIFTING: dict[str, tuple[Gemm, KernelConfig, str]] = {
     "ragged": (Gemm(16200, 15000, 12344), multistage(group=8), ""),
-    "wide chunks": (LARGE, multistage(128, 128, 128, 3, group=8), ""),
 }
 """Kernels whose SMs drift apart for longer than is replayed, so that L2 loses more of what they share later on."""
 
