@@ -506,6 +506,7 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     b, split, row, col = tile_of(w, ag.c_item)
     tiles_m, tiles_n = w.grid_m * w.cluster_m, w.grid_n * w.cluster_n
     base = w.first_c + (split * w.batch + b) * tiles_m * tiles_n
+    most = 0
     for r in range(row * w.cluster_m, (row + 1) * w.cluster_m):
         valid = min(w.block_m, max(0, w.rows_a - r * w.block_m))
         for c in range(col * w.cluster_n, (col + 1) * w.cluster_n):
@@ -515,9 +516,10 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
                 _store(m, w, s, nodes, base + r * tiles_n + c, n_bytes, t)
                 if w.c_read_bytes:
                     end = max(end, _hbm_read(m, w, s, t, (valid * w.c_read_bytes >> 8) * share // w.block_n))
-            end = max(end, _store_port(m, s, sm, t, n_bytes))
+            most = max(most, n_bytes)
             s.sm_write += n_bytes
             s.n_stores += 1
+    end = max(end, _store_port(m, s, sm, t, most))
     smem = w.epi_smem_x16 * fs >> 4
     sm.smem_free = max(t, sm.smem_free) + smem
     end = max(end, sm.smem_free)
