@@ -214,7 +214,6 @@ class Kernel(Section):
 
     floor_us: float = constant(0, 1000, "kernel time outside its CTAs: launch and drain of the grid")
     turnround_cycles: float = constant(0, 1e6, "from the end of a CTA to the first instruction of the next in its slot")
-    epilogue_bytes_per_clk: float = constant(0.01, 2**16, "rate at which one CTA converts and writes its part of C")
 
 
 class Multistage(Section):
@@ -239,6 +238,9 @@ class Persistent(Section):
     load_cycles: float = constant(0, 100_000, "latency of a TMA copy beyond that of a plain load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
     iteration_cycles: float = constant(0, 100_000, "least time between two stages' MMAs")
+    off_pair_bytes: float = constant(
+        0, 1024, "bytes a TMA box reads beyond its sectors for a row that does not start at a pair of sectors"
+    )
     memset_us: float = constant(0, 1000, "clearing the tile counter before a kernel of more than two tiles a CTA")
 
 

@@ -215,22 +215,33 @@ def _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t):
 
 
 @jit
-def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t):
-    """One agent asks for one chunk at time t; unless `alone` (multicast), it may merge with a request of its GPC.
-    Returns (time its data reaches the GPC, reason it took so long)."""
-    s.n_access += 1
-    entry = lrc[chunk * m.n_gpc + ag.gpc]
-    asked = t + _noise(ag, w.scatter_cycles) * s.fs_cycle
-    if not alone and asked < entry.until:
-        s.n_coalesced += 1
-        s.coalesced += n_bytes
-        return entry.due, L2
-    arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
+def _l2_read(m, s, ag, t, n_bytes):
+    """Read L2 for an agent: reserve its partition and its GPC's port. Returns when the last byte has passed each."""
     served = _l2_serve(m, s, ag.side, t, n_bytes)
     s.l2_read += n_bytes
     s.win_l2r += n_bytes
     port = max(t, s.gpc_free[ag.gpc]) + ((n_bytes * m.gpc_x1k_per_kib >> 10) * s.fs_cycle >> 10)
     s.gpc_free[ag.gpc] = port
+    return served, port
+
+
+@jit
+def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, alone, t):
+    """One agent asks for one chunk at time t; unless `alone` (multicast), it may merge with a request of its GPC, but
+    for rows that lie in two lines. Returns (time its data reaches the GPC, reason it took so long)."""
+    s.n_access += 1
+    entry = lrc[chunk * m.n_gpc + ag.gpc]
+    asked = t + _noise(ag, w.scatter_cycles) * s.fs_cycle
+    if not alone and asked < entry.until:
+        left = n_bytes * split_x256 >> 8
+        s.n_coalesced += 1
+        s.coalesced += n_bytes - left
+        if left == 0:
+            return entry.due, L2
+        served, port = _l2_read(m, s, ag, t, left)
+        return max(entry.due, max(served, port) + m.l2_cycles * s.fs_cycle), L2
+    arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
+    served, port = _l2_read(m, s, ag, t, n_bytes)
     cycles = m.l2_cycles + m.far_cycles if far else m.l2_cycles
     data = max(served, arrival, port) + cycles * s.fs_cycle
     if not alone:
@@ -241,7 +252,8 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t):
 
 @jit
 def _store(m, w, s, nodes, chunk, n_bytes, t):
-    """Write one C chunk: a part to each partition's own lines, dirty until evicted."""
+    """Write one C chunk: a part to each partition's own lines, dirty until evicted. Returns when L2 has taken it."""
+    end = t
     part = n_bytes >> (m.n_sides - 1)
     for side in range(m.n_sides):
         i = side * w.n_chunks + chunk + 1
@@ -254,9 +266,10 @@ def _store(m, w, s, nodes, chunk, n_bytes, t):
         s.written += part
         _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
         _evict(m, w, s, nodes, side, t)
-        _l2_serve(m, s, side, t, part * m.l2_write_weight_x256 >> 8)
+        end = max(end, _l2_serve(m, s, side, t, (part * w.c_cost_x256 >> 8) * m.l2_write_weight_x256 >> 8))
     s.l2_write += n_bytes
     s.win_l2w += n_bytes
+    return end
 
 
 @jit
@@ -315,10 +328,10 @@ def _take_item(w, s, ag):
 @jit
 def _load(m, w, s, ag, nodes, lrc, first, tiles, rows, operand, alone, k, t):
     """The chunks of one operand for one iteration: `tiles` = (first, number), of which `rows` are left to the matrix's
-    edge; `operand` = (rows of a tile, bytes of a row from L2 and from HBM, HBM latency). Returns (latest data time, its
-    reason)."""
+    edge; `operand` = (rows of a tile, bytes of a row from L2 and from HBM, HBM latency, rows split). Returns (latest
+    data time, its reason)."""
     latest, reason = t, L2
-    block, l2_bytes, dram_bytes, hbm_fs = operand
+    block, l2_bytes, dram_bytes, hbm_fs, split = operand
     last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
     for i in range(tiles[1]):
         valid = min(block, rows - i * block)
@@ -327,7 +340,7 @@ def _load(m, w, s, ag, nodes, lrc, first, tiles, rows, operand, alone, k, t):
         n_bytes = ((block if w.wrap else valid) * l2_bytes >> 8) * last_x256 >> 8
         chunk = first + (tiles[0] + i) * w.n_k + k
         held = (valid * dram_bytes + 255) >> 8
-        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, alone, t)
+        data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split, alone, t)
         if data > latest:
             latest, reason = data, why
     return latest, reason
@@ -337,11 +350,11 @@ def _load(m, w, s, ag, nodes, lrc, first, tiles, rows, operand, alone, k, t):
 def _load_both(m, w, s, ag, nodes, lrc, k, t):
     """The chunks of A and B for one iteration. Returns (latest data time, its reason)."""
     tiles = ag.p_batch * w.grid_m * w.cluster_m + ag.p_row, w.cluster_m
-    operand = w.block_m, w.a_l2_bytes, w.a_dram_bytes, w.a_hbm_fs
+    operand = w.block_m, w.a_l2_bytes, w.a_dram_bytes, w.a_hbm_fs, w.a_split_x256
     rows = w.rows_a - ag.p_row * w.block_m
     data, why = _load(m, w, s, ag, nodes, lrc, 0, tiles, rows, operand, w.cluster_n > 1, k, t)
     tiles = ag.p_batch * w.grid_n * w.cluster_n + ag.p_col, w.cluster_n
-    operand = w.block_n, w.b_l2_bytes, w.b_dram_bytes, w.b_hbm_fs
+    operand = w.block_n, w.b_l2_bytes, w.b_dram_bytes, w.b_hbm_fs, w.b_split_x256
     rows = w.rows_b - ag.p_col * w.block_n
     data_b, why_b = _load(m, w, s, ag, nodes, lrc, w.first_b, tiles, rows, operand, w.cluster_m > 1, k, t)
     return (data_b, why_b) if data_b > data else (data, why)
@@ -502,7 +515,8 @@ def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
 def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     """Epilogue of one item starting at t: store C through L2. Returns when the consumer is done with it."""
     fs = s.fs_cycle
-    end = t + w.epilogue_cycles * fs
+    last = ag.c_j == ag.p_j and w.persistent
+    end = t + (w.epilogue_cycles + (w.end_cycles if last else 0)) * fs
     b, split, row, col = tile_of(w, ag.c_item)
     tiles_m, tiles_n = w.grid_m * w.cluster_m, w.grid_n * w.cluster_n
     base = w.first_c + (split * w.batch + b) * tiles_m * tiles_n
@@ -513,13 +527,13 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
             share = min(w.block_n, max(0, w.rows_b - c * w.block_n))
             n_bytes = (valid * w.c_l2_bytes >> 8) * share // w.block_n
             if n_bytes:
-                _store(m, w, s, nodes, base + r * tiles_n + c, n_bytes, t)
+                end = max(end, _store(m, w, s, nodes, base + r * tiles_n + c, n_bytes, t))
                 if w.c_read_bytes:
                     end = max(end, _hbm_read(m, w, s, t, (valid * w.c_read_bytes >> 8) * share // w.block_n))
             most = max(most, n_bytes)
             s.sm_write += n_bytes
             s.n_stores += 1
-    end = max(end, _store_port(m, s, sm, t, most))
+    end = max(end, _store_port(m, s, sm, t, most * w.c_cost_x256 >> 8))
     smem = w.epi_smem_x16 * fs >> 4
     sm.smem_free = max(t, sm.smem_free) + smem
     end = max(end, sm.smem_free)

@@ -86,11 +86,26 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = No
     alone = _singletons(gpu, sizes)
     per_tpc = gpu.sm.sms_per_tpc * ctas_per_sm // cluster_size
     slots = [(i, 0) for i in range(0, alone, gpu.sm.sms_per_tpc) for _ in range(per_tpc)]
-    for g, size in sorted(enumerate(sizes), key=lambda gpc: gpc[0] != len(sizes) - 1):
-        begin = alone if g == 0 else 0
-        room = (size - begin) * ctas_per_sm // cluster_size
-        slots += [(int(first[g]) + begin + i * cluster_size % (size - begin), g) for i in range(room)]
+    begins = [alone, *[0] * (len(sizes) - 1)]
+    rooms = [(size - begin) * ctas_per_sm // cluster_size for size, begin in zip(sizes, begins, strict=True)]
+    shares = _shares(rooms, (n_ctas or ctas_per_sm * gpu.sm.count) - len(slots))
+    order = sorted(range(len(sizes)), key=lambda g: g != len(sizes) - 1)
+    for start, stop in ((lambda g: 0, lambda g: shares[g]), (lambda g: shares[g], lambda g: rooms[g])):
+        for g in order:
+            wide = sizes[g] - begins[g]
+            slots += [(int(first[g]) + begins[g] + i * cluster_size % wide, g) for i in range(start(g), stop(g))]
     return Placement(np.array([s for s, _ in slots], dtype=np.int64), np.array([g for _, g in slots], dtype=np.int64))
+
+
+def _shares(rooms: list[int], n_clusters: int) -> list[int]:
+    """How many of `n_clusters` each GPC gets, dealt out one by one to those with room."""
+    shares = [0] * len(rooms)
+    while n_clusters > 0 and shares != rooms:
+        for g, room in enumerate(rooms):
+            if shares[g] < room and n_clusters > 0:
+                shares[g] += 1
+                n_clusters -= 1
+    return shares
 
 
 def _singletons(gpu: Gpu, sizes: list[int]) -> int:

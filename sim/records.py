@@ -94,6 +94,9 @@ class Work(NamedTuple):
     a_sm_bytes: int
     """Bytes of a whole chunk as an SM receives it."""
     b_sm_bytes: int
+    a_split_x256: int
+    """Fraction of a chunk's rows that lie in two lines: they never merge."""
+    b_split_x256: int
     last_k_x256: int
     """Fraction of a chunk that the last k-iteration reads."""
     wrap: int
@@ -105,6 +108,8 @@ class Work(NamedTuple):
     b_hbm_fs: int
     c_l2_bytes: int
     """Bytes one row of a C tile writes, x256."""
+    c_cost_x256: int
+    """Time of a store over that of as many bytes in whole sectors."""
     c_read_bytes: int
     """Bytes one row of a C tile's residual reads, x256."""
     mma_x16: int
@@ -126,6 +131,8 @@ class Work(NamedTuple):
     latency_cycles: int
     """Of a load instruction beyond L2's own latency (TMA)."""
     epilogue_cycles: int
+    end_cycles: int
+    """Of a CTA's last item, on top."""
     merge_cycles: int
     """A GPC's request merges with one whose data L2 does not have yet, or that it sent no more than this before."""
     scatter_cycles: int

@@ -62,15 +62,15 @@ def naive(gemm, config, gpu, mhz):
         end = max(read, serve(("tensor", cta), t, flops / gpu.tensor.bf16_flops_per_clk_per_sm))
         return max(end, t + family.iteration_cycles) if tma else end + family.drain_cycles
 
-    def store(cta, tile, t):
+    def store(cta, tile, t, last):
         """C of one tile, written from t through both partitions: when the consumer is done with it."""
         half_bytes = rows("a", tile[0]) * rows("b", tile[1])
         moved["c"] += 2 * half_bytes
-        for side in ("near", "far"):
-            serve(side, t, half_bytes * l2.write_weight / half_l2)
-        staged = serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk)
+        staged = max(serve(side, t, half_bytes * l2.write_weight / half_l2) for side in ("near", "far"))
+        staged = max(staged, serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk))
         staged = max(staged, serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk))
-        return max(staged, t + family.epilogue_cycles + tile_elements * 2 / gpu.kernel.epilogue_bytes_per_clk)
+        fixed = 0 if tma and not last else family.epilogue_cycles
+        return max(staged, t + fixed + tile_elements * 2 / l2.sm_store_bytes_per_clk)
 
     def walk(cta, tiles):
         """One CTA: wait for a stage, multiply, load into it again; after the last k, store. Yields its next request."""
@@ -83,7 +83,7 @@ def naive(gemm, config, gpu, mhz):
                 ready.append(issue(cta, *iteration, max(t, issued)))
                 issued = max(t, issued) + issue_cycles
             if j and loads[j - 1][0] != tile:
-                stored = [store(cta, loads[j - 1][0], t), stored[0]]
+                stored = [store(cta, loads[j - 1][0], t, not tile), stored[0]]
                 t = max(t, stored[1]) if pingpong and tile else max(stored)
             elif j:
                 t = max(t, issued)

@@ -26,7 +26,7 @@ FROZEN = Path(__file__).parent / "data" / "h200_frozen.toml"
 MHZ = 1500.0
 FASTER = (
     "hbm.bandwidth_gb_per_s", "l2.bytes_per_clk", "l2.sm_port_bytes_per_clk", "l2.gpc_port_bytes_per_clk",
-    "smem.bytes_per_clk", "tensor.bf16_flops_per_clk_per_sm", "kernel.epilogue_bytes_per_clk",
+    "smem.bytes_per_clk", "tensor.bf16_flops_per_clk_per_sm", "l2.sm_store_bytes_per_clk",
     "multistage.issue_bytes_per_clk",
 )  # fmt: skip
 SHORTER = (

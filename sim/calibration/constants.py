@@ -99,10 +99,6 @@ CONSTANTS = (
         "from the latency of one store to that of three trips to memory",
     ),
     Constant(
-        "kernel.epilogue_bytes_per_clk", "cycles", 2, 128, _any, f"{EVERY} with a large tile and short k",
-        "from a byte a lane of one warp every 16 cycles to shared memory's whole width",
-    ),
-    Constant(
         "multistage.barrier_cycles", "cycles", 15, 250, _ring, f"{RING} and many k-iterations",
         "a bar.sync alone takes 35 cycles, a commit, wait and barrier of 12 warps under 100 (overheads.csv)",
     ),

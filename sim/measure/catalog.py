@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sim.measure import attention, counters, elementwise, gemm, programs, stacks, sustained, tiles
+from sim.measure import attention, counters, elementwise, gemm, more, programs, stacks, sustained, tiles
 from sim.measure.table import Table
 
 TABLES: dict[str, Table] = {
@@ -16,5 +16,6 @@ TABLES: dict[str, Table] = {
         attention.TABLE,
         elementwise.TABLE,
         stacks.TABLE,
+        *more.TABLES,
     )
 }

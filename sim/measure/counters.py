@@ -48,10 +48,10 @@ def cases(quick: bool) -> list[Case]:
     for dtype, count in N_LIBRARY.items():
         possible = [c for c in gemm.cases(False) if _plain(c, dtype) and 2 * c["m"] * c["n"] * c["k"] < 5e12]
         shapes = dict.fromkeys((c["m"], c["n"], c["k"]) for c in possible)
-        found += [_case("cublas", *shape, dtype) for shape in draw.sample(list(shapes), min(count, len(shapes)))]
+        found += [case("cublas", *shape, dtype) for shape in draw.sample(list(shapes), min(count, len(shapes)))]
     sweep = draw.sample(tiles.cases(False), N_TRITON)
-    found += [_case("triton", c["m"], c["n"], c["k"], "bf16", {name: c[name] for name in tiles.TILE}) for c in sweep]
-    return found if not quick else [_case("cublas", 4096, 4096, 4096, "bf16"), *found[:: len(found) // 11]]
+    found += [case("triton", c["m"], c["n"], c["k"], "bf16", {name: c[name] for name in tiles.TILE}) for c in sweep]
+    return found if not quick else [case("cublas", 4096, 4096, 4096, "bf16"), *found[:: len(found) // 11]]
 
 
 def measure(batch: Sequence[Case]) -> list[Outcome]:
@@ -65,7 +65,7 @@ def _plain(case: Case, dtype: str) -> bool:
     return all(case[column] == value for column, value in wanted.items())
 
 
-def _case(library: str, m: int, n: int, k: int, dtype: str, tile: dict[str, int] | None = None) -> Case:
+def case(library: str, m: int, n: int, k: int, dtype: str, tile: dict[str, int] | None = None) -> Case:
     shape: Case = {"library": library, "m": m, "n": n, "k": k, "dtype": dtype}
     return shape | {name: tile[name] if tile else "" for name in tiles.TILE}
 

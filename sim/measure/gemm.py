@@ -24,18 +24,18 @@ QUICK = 24
 def cases(quick: bool) -> list[Case]:
     """bf16 over all shapes; samples of other types, layouts, epilogues, and warm L2 where it fits."""
     every = shapes.squares() + shapes.layers() + shapes.randoms()
-    found = [_case(shape) for shape in every]
+    found = [case(shape) for shape in every]
     draw = random.Random(7)
     for dtype, count in OTHER_TYPES.items():
         possible = [shape for shape in draw.sample(every, len(every)) if _possible(dtype, shape)]
-        found += [_case(shape, dtype=dtype) for shape in possible[:count]]
+        found += [case(shape, dtype=dtype) for shape in possible[:count]]
     short = [shape for shape in every if shapes.flop(shape) < 5e12]
     for layout in ("nn", "nt", "tt"):
-        found += [_case(shape, layout=layout) for shape in draw.sample(short, 25)]
+        found += [case(shape, layout=layout) for shape in draw.sample(short, 25)]
     for op in ("addmm", "addmm_gelu"):
-        found += [_case(shape, op=op) for shape in draw.sample(short, 25)]
+        found += [case(shape, op=op) for shape in draw.sample(short, 25)]
     small = [shape for shape in every if _bytes(shape) < 30e6]
-    found += [_case(shape, l2="warm") for shape in draw.sample(small, min(60, len(small)))]
+    found += [case(shape, l2="warm") for shape in draw.sample(small, min(60, len(small)))]
     return found if not quick else _spread(found, QUICK)
 
 
@@ -43,12 +43,12 @@ def measure(batch: Sequence[Case]) -> list[Outcome]:
     """Time each case by its own burst of launches."""
     from sim.measure.timing import time_calls
 
-    calls = [_call(case) for case in batch]
+    calls = [call(case) for case in batch]
     counts = [N_LONG_CALLS if 2 * case["m"] * case["n"] * case["k"] > LONG_FLOP else N_CALLS for case in batch]
     return [[vars(timed)] for timed in time_calls(calls, counts)]
 
 
-def _case(shape: shapes.Shape, **other: str) -> Case:
+def case(shape: shapes.Shape, **other: str) -> Case:
     name, m, n, k = shape
     plain = {"name": name, "op": "mm", "dtype": "bf16", "m": m, "n": n, "k": k, "layout": "tn", "l2": "cold"}
     return plain | other
@@ -71,7 +71,7 @@ def _possible(dtype: str, shape: shapes.Shape) -> bool:
     return shapes.flop(shape) < (6e11 if dtype == "fp32" else 8e12)
 
 
-def _call(case: Case) -> Callable[[int], Any]:
+def call(case: Case) -> Callable[[int], Any]:
     """The call with the i-th operands. TF32 is a switch of the process, so it is set at each call."""
     import torch
 

@@ -14,7 +14,7 @@ from typing import Any
 
 MARKER = "FillFunctor<double>"  # as in timing.py
 Job = dict[str, Any]
-"""library (cublas, triton), m, n, k, dtype (bf16, fp8); for triton also block_m .. group_m."""
+"""library (cublas, triton), m, n, k, dtype (bf16, fp8, tf32); for triton also block_m .. group_m."""
 
 
 def counters(jobs: Sequence[Job], metrics: Sequence[str], timeout_s: float = 600) -> list[list[dict[str, str]]]:
@@ -82,7 +82,9 @@ def _launch_all(jobs: Sequence[Job]) -> None:
 def _call(job: Job) -> Any:
     import torch
 
-    a, b = (torch.randn(rows, job["k"], device="cuda", dtype=torch.bfloat16) for rows in (job["m"], job["n"]))
+    torch.backends.cuda.matmul.allow_tf32 = True  # fp32 jobs are tf32 ones
+    stored = torch.float32 if job["dtype"] == "tf32" else torch.bfloat16
+    a, b = (torch.randn(rows, job["k"], device="cuda", dtype=stored) for rows in (job["m"], job["n"]))
     if job["library"] == "triton":
         from sim.measure.triton_gemm import launch
 

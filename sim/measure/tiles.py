@@ -39,7 +39,7 @@ def tiles() -> list[dict[str, int]]:
 def cases(quick: bool) -> list[Case]:
     """Shape by shape; large problems without the smallest tiles, few rows without the largest."""
     found = [
-        dict(zip("mnk", shape, strict=True)) | tile for shape in SHAPES for tile in tiles() if _worthwhile(shape, tile)
+        dict(zip("mnk", shape, strict=True)) | tile for shape in SHAPES for tile in tiles() if worthwhile(shape, tile)
     ]
     return found if not quick else [case for case in found if case["m"] in (16, 1024)][::12]
 
@@ -69,7 +69,7 @@ def _sensible(block_m: int, block_n: int, block_k: int, stages: int, warps: int,
     return group_m != 1 or (stages == 3 and block_k == 64)
 
 
-def _worthwhile(shape: tuple[int, int, int], tile: dict[str, int]) -> bool:
+def worthwhile(shape: tuple[int, int, int], tile: dict[str, int]) -> bool:
     m, n, k = shape
     if 2 * m * n * k > LONG_FLOP and tile["block_m"] * tile["block_n"] < 64 * 128:
         return False

@@ -284,12 +284,13 @@ def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
 
 
 def _xmma90(found: dict[str, str], launch: Launch) -> KernelConfig:
-    """Persistent, stages filling shared memory (40 of 40 rows ask for 231424 B). The order of tiles is not known: bands
-    as nvjet's are assumed. `segment_k_on`: CTAs beyond the tiles take slices of k."""
+    """Persistent, stages filling shared memory (40 of 40 rows ask for 231424 B). `segment_k_on`: CTAs beyond the tiles
+    take slices of k. Where the name is silent about the cluster, the grid is asked (`_xmma90_cluster`); a grid of
+    several rows is taken to walk along n row of clusters by row, one of a single row in bands as nvjet's."""
     t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
-    cluster = [int(part) for part in found["cluster"].split("x")] if found["cluster"] else [1, 1]
+    named, tiles = found["cluster"], launch.tiles(t0, t1)
+    cluster = [int(part) for part in named.split("x")] if named else _xmma90_cluster(launch.grid, tiles)
     ctas = math.prod(launch.grid) if launch.grid else None
-    tiles = launch.tiles(t0, t1)
     split = -(-ctas // math.prod(tiles)) if ctas and tiles and "segment_k_on" in launch.name else 1
     element = launch.gemm.a_element_bytes if launch.gemm else 4
     return KernelConfig(
@@ -302,7 +303,7 @@ def _xmma90(found: dict[str, str], launch: Launch) -> KernelConfig:
         cluster_m=cluster[0],
         cluster_n=cluster[1],
         raster="n",
-        group=band(CLUSTER_SLOTS[1], t1, t0),
+        group=1 if launch.grid and launch.grid[1] > 1 else band(CLUSTER_SLOTS[1] // math.prod(cluster), t1, t0),
         split_k=split,
         pingpong=found["groups"] == "1x1x1" and (launch.threads or 384) == 384,
         loads="tma",
@@ -311,6 +312,29 @@ def _xmma90(found: dict[str, str], launch: Launch) -> KernelConfig:
         smem_bytes=SM90_SMEM_BYTES,
         name=launch.name,
     )
+
+
+def _xmma90_cluster(grid: tuple[int, ...] | None, tiles: tuple[int, int] | None) -> list[int]:
+    """(along m, along n). Grids are (clusters along n, along m): of 16 tf32 kernels counted on the H200
+    (counters_more.csv), L2 reads of 4 that nothing else explains are those of all rows of the grid together: 2x1 of
+    132x1, 4x2 of 60x2, 8x1 of 112x1, 2x8 of 14x8; those of 8 others lie below what such clusters read. So the
+    largest cluster of which all run at once (`CLUSTER_SLOTS`), rows of the grid first, that adds no wave."""
+    if grid is None:
+        return [1, 1]
+    total = grid[0] * grid[1]
+    for size in (8, 4, 2):
+        rows = math.gcd(grid[1], size)
+        cluster = [rows, size // rows]
+        fits = total % size == 0 and total // size <= CLUSTER_SLOTS[size] and grid[0] % cluster[1] == 0
+        if fits and (tiles is None or _waves(tiles, cluster, total) == _waves(tiles, [1, 1], total)):
+            return cluster
+    return [1, 1]
+
+
+def _waves(tiles: tuple[int, int], cluster: list[int], n_ctas: int) -> int:
+    """Tiles that the busiest CTA gets, filled up to whole clusters."""
+    whole = math.prod(-(-n // c) * c for n, c in zip(tiles, cluster, strict=True))
+    return -(-whole // n_ctas)
 
 
 def _filling_stages(t0: int, t1: int, k_bytes: int) -> int:

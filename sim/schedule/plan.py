@@ -10,7 +10,7 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
-from sim.schedule import narrow
+from sim.schedule import boxes, narrow
 from sim.schedule.beside import counts_tiles
 from sim.schedule.config import KernelConfig
 from sim.schedule.resources import Occupancy, consumer_threads, flops_per_clk_per_sm, loop_spill_bytes, occupancy
@@ -69,12 +69,14 @@ def sectors_per_piece(piece_bytes: float, pitch_bytes: int, sector_bytes: int) -
     return sum(touched) / len(touched) * sector_bytes
 
 
-def _operand_row(gemm: Gemm, operand: str, block_rows: int, block_k: int, sector_bytes: int) -> float:
+def _operand_row(gemm: Gemm, operand: str, block_rows: int, config: KernelConfig, gpu: Gpu) -> float:
     """Bytes in sectors that one row (along m or n) of one chunk takes from L2."""
+    block_k, sector_bytes, tma = config.block_k, gpu.l2.sector_bytes, is_persistent(config)
     size = gemm.a_element_bytes if operand == "a" else gemm.b_element_bytes
     pitch = gemm.leading(operand) * size
     if gemm.k_is_contiguous(operand):
-        return sectors_per_piece(min(block_k, gemm.k) * size, pitch, sector_bytes)
+        piece = min(block_k, gemm.k) * size
+        return boxes.loaded_row_bytes(piece, pitch, gpu) if tma else sectors_per_piece(piece, pitch, sector_bytes)
     rows = min(block_rows, gemm.m if operand == "a" else gemm.n)
     return sectors_per_piece(rows * size, pitch, sector_bytes) / rows * min(block_k, gemm.k)
 
@@ -131,13 +133,28 @@ def _out_bytes(gemm: Gemm, config: KernelConfig) -> int:
     return gemm.accumulator_bytes if config.split_k > 1 and not config.split_in_place else gemm.c_element_bytes
 
 
+def _stored(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> boxes.Stored:
+    """One row of a C tile in L2: by boxes, or by threads, whose sectors are taken to be joined."""
+    out_bytes = _out_bytes(gemm, config)
+    if is_persistent(config):
+        return boxes.stored_row(gemm, config, gpu, out_bytes)
+    whole = sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
+    return boxes.Stored(whole, whole)
+
+
+def _store_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Time of storing a tile over that of one whose sectors are all whole."""
+    plain = config.block_n * _out_bytes(gemm, config)
+    return max(1.0, _stored(gemm, config, gpu).cost_bytes / plain) if is_persistent(config) else 1.0
+
+
 def _epilogue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles in which a tile leaves, beyond a fixed part: at the rate of stores, or as its threads work out what is
     fused, one operation after another, if that takes longer; a narrow kernel's instructions likewise."""
     elements = config.block_m * config.block_n
     fused = 0 if config.split_k > 1 else EPILOGUES[gemm.epilogue]  # then the reduction applies it
     arithmetic = narrow.DEPENDENT_CYCLES * fused * elements / consumer_threads(config)
-    stores = elements * _out_bytes(gemm, config) / gpu.kernel.epilogue_bytes_per_clk
+    stores = elements * _out_bytes(gemm, config) * _store_cost(gemm, config, gpu) / gpu.l2.sm_store_bytes_per_clk
     return max(stores, arithmetic, narrow.epilogue_cycles(gemm, config) if not is_persistent(config) else 0.0)
 
 
@@ -154,7 +171,8 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "drain_cycles": 0,
             "issue_cycles": 0,
             "latency_cycles": round(p.load_cycles),
-            "epilogue_cycles": round(p.epilogue_cycles + epilogue),
+            "epilogue_cycles": round(epilogue),
+            "end_cycles": round(p.epilogue_cycles),
             "floor_x16": round(16 * p.iteration_cycles),
             "merge_cycles": merge,
             "scatter_cycles": round(gpu.l2.jitter_cycles),
@@ -172,6 +190,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
         "epilogue_cycles": round(f.epilogue_cycles + epilogue),
+        "end_cycles": 0,
         "floor_x16": 0,
         "merge_cycles": merge,
         "scatter_cycles": round(gpu.l2.jitter_cycles),
@@ -241,12 +260,16 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     ):
         masked = not is_persistent(config) and config.loop == "cutlass"
         rows = extent / -(-extent // block) if masked else block
-        row = _operand_row(gemm, operand, block, config.block_k, gpu.l2.sector_bytes)
+        row = _operand_row(gemm, operand, block, config, gpu)
+        piece = min(config.block_k, gemm.k) * size
+        boxed = is_persistent(config) and gemm.k_is_contiguous(operand)
+        split = boxes.split_rows(piece, gemm.leading(operand) * size, gpu) if boxed else 0.0
         if narrow.is_narrow(gemm, config):  # L1 keeps the sector that two pieces share
             row = min(config.block_k, gemm.k) * size
         values[f"{operand}_l2_bytes"] = round(256 * row)
         values[f"{operand}_dram_bytes"] = max(1, round(256 * gemm.k * size / n_k))
-        values[f"{operand}_sm_bytes"] = round(rows * config.block_k * size)
+        values[f"{operand}_split_x256"] = round(256 * split)
+        values[f"{operand}_sm_bytes"] = round(rows * config.block_k * size * (row / piece if boxed else 1.0))
         values[f"{operand}_hbm_fs"] = _hbm_latency_fs(gpu, block * config.block_k * size, without)
     return values
 
@@ -319,7 +342,10 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     fit = occupancy(config, gemm, gpu)
     grid_m, grid_n = cluster_tiles(gemm, config)
     size = config.cluster_m * config.cluster_n
-    placement = place(gpu, fit.ctas_per_sm, size, grid_m * grid_n * gemm.batch * config.split_k)
+    launched = grid_m * grid_n * gemm.batch * config.split_k
+    if config.n_ctas and is_persistent(config):
+        launched = min(launched, max(1, config.n_ctas // size))
+    placement = place(gpu, fit.ctas_per_sm, size, launched)
     if not len(placement.sm):
         raise ConfigError(
             f"cluster = {config.cluster_m}x{config.cluster_n}: no GPC of {gpu.name} has room for {size} CTAs at once"
@@ -331,7 +357,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     slots = len(placement.sm)
     agents = min(slots, n_items, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)
     values, flops = _costs(gemm, config, gpu, fit, without)
-    out_bytes = _out_bytes(gemm, config)
+    stored = _stored(gemm, config, gpu)
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
     static = is_persistent(config) and not counts_tiles(n_items, agents, splits)
@@ -363,9 +389,8 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
         wrap=int(is_persistent(config) or config.loop == "triton"),
         last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
-        c_l2_bytes=round(
-            256 * sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
-        ),
+        c_l2_bytes=round(256 * stored.sector_bytes),
+        c_cost_x256=round(256 * stored.cost_bytes / stored.sector_bytes),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         sample_items=0 if full else _sample_items(n_items, agents, group * cols, k_per_split, steady),
         **values,

@@ -1,0 +1,121 @@
+"""gemm_more.csv, gemm_spaced.csv, counters_more.csv, tile_more.csv: shapes that the four older tables leave open.
+
+Layers of other models, never used to fit anything; rows of A, B and C that start at every offset into a sector and a
+line; matrices read once at growing sizes; and large GEMMs whose launches lie apart, so that the board's power limit
+does not reach into them as it does in a burst.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from sim.measure import counters, gemm, shapes, tiles
+from sim.measure.table import Case, Outcome
+
+LAYERS = {  # name: (n, k), as the models' published configurations give them
+    "gemma2-9b.qkv": (8192, 3584), "gemma2-9b.o": (3584, 4096), "gemma2-9b.gate_up": (28672, 3584),
+    "gemma2-9b.down": (3584, 14336), "gemma2-9b.lm_head": (256000, 3584),
+    "phi3-mini.qkv": (9216, 3072), "phi3-mini.o": (3072, 3072), "phi3-mini.gate_up": (16384, 3072),
+    "phi3-mini.down": (3072, 8192), "phi3-mini.lm_head": (32064, 3072),
+    "llama2-13b.qkv": (15360, 5120), "llama2-13b.o": (5120, 5120), "llama2-13b.gate_up": (27648, 5120),
+    "llama2-13b.down": (5120, 13824),
+    "gpt2-xl.qkv": (4800, 1600), "gpt2-xl.fc1": (6400, 1600), "gpt2-xl.fc2": (1600, 6400),
+    "llama3-70b.tp4.qkv": (2560, 8192), "llama3-70b.tp4.o": (8192, 2048), "llama3-70b.tp4.gate_up": (14336, 8192),
+    "llama3-70b.tp4.down": (8192, 7168),
+}  # fmt: skip
+TOKENS = {"bf16": (1, 16, 48, 128, 384, 1024, 4096), "fp8": (16, 256, 2048)}
+COUNTED = {"bf16": (128, 384), "tf32": (16, 256, 1024, 4096)}
+"""Tokens at which layers are counted, in tf32 the first four."""
+MOST_FLOP = 5e12
+OFFSETS = (0, 8, 16, 32, 48, 64, 96)
+"""Elements of bf16 by which a pitch exceeds a multiple of 256 B."""
+STREAMED = {1024: 4096, 2048: 4096, 4096: 2048, 8192: 2048}
+"""k: step of n."""
+SPACED = (
+    (2048, 8192, 28672), (1024, 57344, 8192), (2048, 57344, 8192), (4096, 4096, 11008), (512, 8192, 28672),
+    (1024, 3584, 18944), (512, 128256, 4096), (2048, 49152, 12288), (8192, 8192, 8192), (10240, 10240, 10240),
+    (16384, 16384, 16384), (4096, 12288, 4096), (4096, 8192, 1024), (4096, 28672, 4096), (8192, 37888, 3584),
+)  # fmt: skip
+PAUSE_S = 0.05
+TILE_SHAPES = ((2048, 6144, 3072), (128, 8192, 8192))
+TILE_STEP = 2
+
+
+def pitches() -> list[shapes.Shape]:
+    """Stores that outweigh the loads (k = 64) and loads that outweigh the stores, at every offset of their rows."""
+    stores = [("pitch.store", m, n + d, 64) for m, n in ((8192, 2048), (2048, 8192)) for d in OFFSETS]
+    plain = ((256, 4096, 4096), (1024, 1280, 8192), (128, 8192, 4096), (512, 1024, 2048))
+    return stores + [("pitch.load", m, n, k + d) for m, n, k in plain for d in OFFSETS[:4]]
+
+
+def streams() -> list[shapes.Shape]:
+    """Weights that eight rows of activations read once."""
+    return [
+        (f"stream.k{k}", 8, n, k)
+        for k, step in STREAMED.items()
+        for n in range(step, (8 + 8 * (k < 8192)) * step, step)
+    ]
+
+
+def layers(dtype: str) -> list[shapes.Shape]:
+    """Every layer at every number of tokens."""
+    every = [(name, m, n, k) for name, (n, k) in LAYERS.items() for m in TOKENS[dtype]]
+    return [shape for shape in every if shapes.flop(shape) < MOST_FLOP]
+
+
+def _gemms(quick: bool) -> list[Case]:
+    found = [gemm.case(shape, dtype=dtype) for dtype in TOKENS for shape in layers(dtype)]
+    found += [gemm.case(shape) for shape in pitches() + streams()]
+    return found[::16] if quick else found
+
+
+def _counters(quick: bool) -> list[Case]:
+    rounds = [(m, 8192, k) for m in (2048, 4096) for k in (512, 1024, 2048)]
+    found = [(m, n, k) for _, m, n, k in pitches() + streams()[::4]] + rounds
+    found += [(m, n, k) for _, m, n, k in layers("bf16") if m in COUNTED["bf16"]]
+    cases = [counters.case("cublas", *shape, "bf16") for shape in dict.fromkeys(found)]
+    cases += [counters.case("cublas", m, n, k, "tf32") for m in COUNTED["tf32"] for n, k in list(LAYERS.values())[:4]]
+    return cases[::16] if quick else cases
+
+
+def _tiles(quick: bool) -> list[Case]:
+    every = [dict(zip("mnk", s, strict=True)) | t for s in TILE_SHAPES for t in tiles.tiles() if tiles.worthwhile(s, t)]
+    return every[::TILE_STEP] if not quick else every[:: TILE_STEP * 12]
+
+
+def _spaced(quick: bool) -> list[Case]:
+    return [gemm.case(("spaced", *shape)) for shape in (SPACED[:2] if quick else SPACED)]
+
+
+def _measure_spaced(batch: Sequence[Case]) -> list[Outcome]:
+    from sim.measure.timing import time_calls
+
+    calls = [partial(_after_a_pause, gemm.call(case)) for case in batch]
+    return [[vars(timed)] for timed in time_calls(calls, gemm.N_LONG_CALLS)]
+
+
+def _after_a_pause(call: Callable[[int], Any], i: int) -> Any:
+    import torch
+
+    torch.cuda.synchronize()
+    time.sleep(PAUSE_S)
+    return call(i)
+
+
+TABLES = (
+    replace(gemm.TABLE, name="gemm_more", about="as gemm: layers of other models, pitches, streams", cases=_gemms),
+    replace(
+        gemm.TABLE,
+        name="gemm_spaced",
+        about=f"as gemm: large GEMMs, {PAUSE_S * 1e3:.0f} ms between launches",
+        cases=_spaced,
+        measure=_measure_spaced,
+        case_s=0.8,
+    ),
+    replace(counters.TABLE, name="counters_more", about="as counters: pitches, streams, short k", cases=_counters),
+    replace(tiles.TABLE, name="tile_more", about="as tile_sweep: two further shapes", cases=_tiles),
+)
