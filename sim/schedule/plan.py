@@ -244,7 +244,9 @@ def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     size = gemm.a_element_bytes
     if gemm.k_is_contiguous(operand):
         ring = config.stages if is_persistent(config) else 1 if config.mma == "fma" else config.stages - 1
-        run = min(config.block_k * max(1, ring), gemm.k) * size
+        along = min(config.block_k * max(1, ring), gemm.k)
+        whole = along == gemm.k == gemm.leading(operand)  # then rows of the tile follow each other
+        run = along * size * ((config.block_m if operand == "a" else config.block_n) if whole else 1)
     else:
         run = (gemm.m if operand == "a" else gemm.n) * size  # neighbours read on along the same row
     return 1 + gpu.hbm.row_open_bytes / run
