@@ -41,15 +41,23 @@ entry = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 
 @jit
 def _push(tree, bits, a, t):
-    """Set agent `a`'s next event and replay its path to the root."""
+    """Set agent `a`'s next event and replay its path to the root.
+
+    As a rule it loses at once. That is a branch, from which on nothing hangs on `t`: the processor goes on with the
+    next event while this one's `t` is not ready yet.
+    """
     j = (tree.size >> 1) + a
     v = NEVER if t == NEVER else (t << bits) | a
     tree[j] = v
-    while j > 1:
-        o = tree[j ^ 1]
-        v = o if o < v else v
+    while j > 1 and v < tree[j ^ 1]:
         j >>= 1
         tree[j] = v
+    v = tree[j ^ 1]
+    while j > 1:
+        j >>= 1
+        tree[j] = v
+        o = tree[j ^ 1]
+        v = o if o < v else v
 
 
 @jit
