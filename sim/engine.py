@@ -41,15 +41,23 @@ entry = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 
 @jit
 def _push(tree, bits, a, t):
-    """Set agent `a`'s next event and replay its path to the root."""
+    """Set agent `a`'s next event and replay its path to the root.
+
+    As a rule it loses at once. That is a branch, from which on nothing hangs on `t`: the processor goes on with the
+    next event while this one's `t` is not ready yet.
+    """
     j = (tree.size >> 1) + a
     v = NEVER if t == NEVER else (t << bits) | a
     tree[j] = v
-    while j > 1:
-        o = tree[j ^ 1]
-        v = o if o < v else v
+    while j > 1 and v < tree[j ^ 1]:
         j >>= 1
         tree[j] = v
+    v = tree[j ^ 1]
+    while j > 1:
+        j >>= 1
+        tree[j] = v
+        o = tree[j ^ 1]
+        v = o if o < v else v
 
 
 @jit
@@ -90,7 +98,6 @@ def _hbm_read(m, w, s, t, n_bytes):
     s.hbm_free = s.hbm_reading = max(t, s.hbm_free) + dur
     s.hbm_read += n_bytes
     s.n_hbm_read += 1
-    s.win_hbmr += n_bytes
     s.hbm_fs += dur
     return s.hbm_free
 
@@ -102,7 +109,6 @@ def _hbm_write(m, s, t, n_bytes):
     s.hbm_free = max(t, s.hbm_free) + dur
     s.hbm_write += n_bytes
     s.n_hbm_write += 1
-    s.win_hbmw += n_bytes
     s.hbm_fs += dur
 
 
@@ -207,11 +213,10 @@ def _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t):
         return _lookup_slow(m, w, s, ag, nodes, chunk, i, held, hbm_fs, t)
     _use(m, s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     arrival = nodes[i].due
-    if arrival > t:
-        s.n_merged += 1
-        return arrival, False
-    s.n_hit += 1
-    return t, False
+    late = np.int64(arrival > t)
+    s.n_merged += late
+    s.n_hit += 1 - late
+    return max(arrival, t), False
 
 
 @jit
@@ -219,7 +224,6 @@ def _l2_read(m, s, ag, t, n_bytes):
     """Read L2 for an agent: reserve its partition and its GPC's port. Returns when the last byte has passed each."""
     served = _l2_serve(m, s, ag.side, t, n_bytes)
     s.l2_read += n_bytes
-    s.win_l2r += n_bytes
     port = max(t, s.gpc_free[ag.gpc]) + ((n_bytes * m.gpc_x1k_per_kib >> 10) * s.fs_cycle >> 10)
     s.gpc_free[ag.gpc] = port
     return served, port
@@ -230,7 +234,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, a
     """One agent asks for one chunk at time t; unless `alone` (multicast), it may merge with a request of its GPC, but
     for rows that lie in two lines. Returns (time its data reaches the GPC, reason it took so long)."""
     s.n_access += 1
-    entry = lrc[chunk * m.n_gpc + ag.gpc]
+    entry = lrc[ag.gpc * w.n_chunks + chunk]
     asked = t + _noise(ag, w.scatter_cycles) * s.fs_cycle
     if not alone and asked < entry.until:
         left = n_bytes * split_x256 >> 8
@@ -268,7 +272,6 @@ def _store(m, w, s, nodes, chunk, n_bytes, t):
         _evict(m, w, s, nodes, side, t)
         end = max(end, _l2_serve(m, s, side, t, (part * w.c_cost_x256 >> 8) * m.l2_write_weight_x256 >> 8))
     s.l2_write += n_bytes
-    s.win_l2w += n_bytes
     return end
 
 
@@ -317,46 +320,46 @@ def _take_item(w, s, ag):
     ag.p_k = 0
     ag.p_k0 = split * w.k_per_split
     ag.p_nk = min(w.k_per_split, w.n_k - split * w.k_per_split)
-    ag.p_batch = b
-    ag.p_row = row * w.cluster_m
-    ag.p_col = col * w.cluster_n
+    row, col = row * w.cluster_m, col * w.cluster_n
+    ag.p_a = (b * w.grid_m * w.cluster_m + row) * w.n_k
+    ag.p_b = (b * w.grid_n * w.cluster_n + col) * w.n_k + w.first_b
+    ag.p_rows_a = w.rows_a - row * w.block_m
+    ag.p_rows_b = w.rows_b - col * w.block_n
     ag.queue[ag.p_j % (w.stages + 2)] = item
     ag.p_j += 1
     return True
 
 
 @jit
-def _load(m, w, s, ag, nodes, lrc, first, tiles, rows, operand, alone, k, t):
-    """The chunks of one operand for one iteration: `tiles` = (first, number), of which `rows` are left to the matrix's
+def _load(m, w, s, ag, nodes, lrc, chunk, n_tiles, rows, operand, alone, k, t):
+    """The chunks of one operand for one iteration: `n_tiles` from `chunk` on, of which `rows` are left to the matrix's
     edge; `operand` = (rows of a tile, bytes of a row from L2 and from HBM, HBM latency, rows split). Returns (latest
     data time, its reason)."""
     latest, reason = t, L2
     block, l2_bytes, dram_bytes, hbm_fs, split = operand
     last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
-    for i in range(tiles[1]):
+    for i in range(n_tiles):
         valid = min(block, rows - i * block)
         if valid <= 0:
             break
         n_bytes = ((block if w.wrap else valid) * l2_bytes >> 8) * last_x256 >> 8
-        chunk = first + (tiles[0] + i) * w.n_k + k
         held = (valid * dram_bytes + 255) >> 8
         data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split, alone, t)
         if data > latest:
             latest, reason = data, why
+        chunk += w.n_k
     return latest, reason
 
 
 @jit
 def _load_both(m, w, s, ag, nodes, lrc, k, t):
     """The chunks of A and B for one iteration. Returns (latest data time, its reason)."""
-    tiles = ag.p_batch * w.grid_m * w.cluster_m + ag.p_row, w.cluster_m
     operand = w.block_m, w.a_l2_bytes, w.a_dram_bytes, w.a_hbm_fs, w.a_split_x256
-    rows = w.rows_a - ag.p_row * w.block_m
-    data, why = _load(m, w, s, ag, nodes, lrc, 0, tiles, rows, operand, w.cluster_n > 1, k, t)
-    tiles = ag.p_batch * w.grid_n * w.cluster_n + ag.p_col, w.cluster_n
+    rows, alone = ag.p_rows_a, w.cluster_n > 1
+    data, why = _load(m, w, s, ag, nodes, lrc, ag.p_a + k, w.cluster_m, rows, operand, alone, k, t)
     operand = w.block_n, w.b_l2_bytes, w.b_dram_bytes, w.b_hbm_fs, w.b_split_x256
-    rows = w.rows_b - ag.p_col * w.block_n
-    data_b, why_b = _load(m, w, s, ag, nodes, lrc, w.first_b, tiles, rows, operand, w.cluster_m > 1, k, t)
+    rows, alone = ag.p_rows_b, w.cluster_m > 1
+    data_b, why_b = _load(m, w, s, ag, nodes, lrc, ag.p_b + k, w.cluster_n, rows, operand, alone, k, t)
     return (data_b, why_b) if data_b > data else (data, why)
 
 
@@ -414,10 +417,8 @@ def _spill(m, w, s, ag, sm, t):
     sm.port_free = max(t, sm.port_free) + port
     s.port_fs += port
     s.l2_read += n_bytes
-    s.win_l2r += n_bytes
     s.sm_read += n_bytes
     s.l2_write += w.spill_bytes
-    s.win_l2w += w.spill_bytes
     s.sm_write += w.spill_bytes
     end = max(end, sm.port_free) + m.l2_cycles * s.fs_cycle
     s.waits[L2] += end - t
@@ -442,7 +443,6 @@ def _start_mma(m, w, s, ag, sm, spans, t):
     sm.smem_free = max(t, sm.smem_free) + smem
     end = max(sm.tensor_free, sm.smem_free, t + (w.floor_x16 * fs >> 4)) + w.drain_cycles * fs
     s.tensor_fs += dur * w.cluster_size
-    s.win_tensor += dur * w.cluster_size
     s.smem_fs += smem * w.cluster_size
     s.n_mma += w.cluster_size
     s.waits[MMA] += end - t
@@ -604,14 +604,17 @@ def _roll(m, s, windows, t):
     _active(s, 0, t)
     span = t - s.win_start
     row = windows[s.n_win]
-    row[0], row[1], row[2], row[3], row[4] = s.win_hbmr, s.win_hbmw, s.win_l2r, s.win_l2w, s.win_tensor
+    tensor_fs = s.tensor_fs - s.win_tensor
+    row[0], row[1] = s.hbm_read - s.win_hbmr, s.hbm_write - s.win_hbmw
+    row[2], row[3], row[4] = s.l2_read - s.win_l2r, s.l2_write - s.win_l2w, tensor_fs
     row[5], row[6], row[7], row[8] = s.win_active * 1024.0 / max(span, 1), 1e9 / s.fs_cycle, s.win_start, t
     s.cycles_x1k += (span << 10) // s.fs_cycle
     if m.fixed_fs_per_cycle == 0 and span > 0:
-        tensor = s.win_tensor / (span * m.n_sm)
+        tensor = tensor_fs / (span * m.n_sm)
         mhz = m.idle_mhz - m.tensor_mhz * min(tensor, 1.0)
         s.fs_cycle = np.int64(1e9 / mhz)
-    s.win_tensor = s.win_l2r = s.win_l2w = s.win_hbmr = s.win_hbmw = s.win_active = 0
+    s.win_hbmr, s.win_hbmw, s.win_l2r, s.win_l2w = s.hbm_read, s.hbm_write, s.l2_read, s.l2_write
+    s.win_tensor, s.win_active = s.tensor_fs, 0
     s.win_start = t
     s.win_end = t + s.win_width
     s.n_win += 1

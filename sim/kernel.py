@@ -135,7 +135,6 @@ def run_kernel(
             "l2_fs",
             "hbm_fs",
             "hbm_free",
-            "win_hbmw",
         ):
             state.scalars[counter] = 0
         state.scalars["filled"] = int(state.scalars["used"].sum())

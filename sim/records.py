@@ -141,10 +141,14 @@ class Work(NamedTuple):
     """0: simulate everything; else the period whose repetition is looked for."""
 
 
-def _record(names: str, *arrays: tuple[str, str, int]) -> np.dtype[np.void]:
-    """Record type: int64 fields by name, then fixed arrays (name, type, length). `np.record`, so that the same source
-    runs with JIT off; a name that is an attribute of np.record would hide its field."""
-    fields: list[Any] = [(name, "i8") for name in names.split()]
+def _record(names: str, *arrays: tuple[str, str, int], places: str = "") -> np.dtype[np.void]:
+    """Record type: int64 fields by name, places in arrays, then fixed arrays (name, type, length). `np.record`, so that
+    the same source runs with JIT off; a name that is an attribute of np.record would hide its field.
+
+    Places are unsigned, as numba asks of every signed one whether it counts from the end; of 32 bits, as 64 unsigned
+    ones and an int64 would make a float.
+    """
+    fields: list[Any] = [*((name, "i8") for name in names.split()), *((name, "u4") for name in places.split())]
     layout = np.dtype([*fields, *((name, kind, (n,)) for name, kind, n in arrays)], align=True)
     return np.dtype((np.record, layout))
 
@@ -165,14 +169,16 @@ SCALARS = _record(
 )
 """Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
 AGENT = _record(
-    "number phase noise sm gpc side traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_slot c_item c_j "
-    "p_item p_k p_nk p_k0 p_batch p_row p_col p_slot p_j",
+    "number phase noise traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_item c_j "
+    "p_item p_k p_nk p_k0 p_a p_b p_rows_a p_rows_b p_j",
     ("ready", "i8", MAX_STAGES),
     ("queue", "i8", MAX_STAGES + 2),
-    ("why", "i1", MAX_STAGES),
+    ("why", "u1", MAX_STAGES),
+    places="sm gpc side c_slot p_slot",
 )
-"""One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, ring slot, item, items begun),
-p_ its producer's; a ring of stages with the time each is ready and why; the items its producer took."""
+"""One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, item, items begun, ring slot),
+p_ its producer's, with the first chunks of its item and the rows from there to the edge of A and B; a ring of stages
+with the time each is ready and why; the items its producer took."""
 SM = _record("port_free store_free tensor_free smem_free")
 LRC = _record("until due")
 """A chunk's request by one GPC: others merge with it until; its data is there at."""

@@ -44,6 +44,8 @@ def main() -> None:
         if isinstance(leaving.code, int) and leaving.code in AT_ONCE:
             os._exit(leaving.code)
         raise
+    finally:
+        gc.freeze()  # else Python searches all that was loaded once more as it ends: 0.4 s
 
 
 def _end_in_order() -> None:

@@ -172,15 +172,10 @@ def loads_for(gemm: Gemm, gpu: Gpu) -> str:
 def _split(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
     """Persistent configurations where they fit, else multistage ones, on 2 slices, on as many as fill the GPU once,
     and on half of that."""
-    base = "persistent" if "persistent" in families_without_split(gpu, gemm) else "multistage"
+    base = "persistent" if has_any(gpu, "persistent", gemm) else "multistage"
     for config in menu(gpu, base, gemm):
         for split in _splits(config, gpu, gemm):
             yield KernelConfig(**{**vars(config), "family": "split_k", "split_k": split})
-
-
-def families_without_split(gpu: Gpu, gemm: Gemm) -> tuple[str, ...]:
-    """As `families`, without the split-K family, whose menu is made of the others."""
-    return tuple(family for family in FAMILIES if family != "split_k" and has_any(gpu, family, gemm))
 
 
 def _splits(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> list[int]:
