@@ -75,8 +75,8 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = No
 
     A plain grid fills GPC 0, then GPC 1 and so on, an SM each CTA; what does not fill all SMs is spread over GPCs. The
     clusters of a persistent kernel take the singleton TPCs of GPC 0, which hold no more than one TPC's SMs together,
-    then fill GPC after GPC: the hardware goes round the GPCs, but L2 traffic (counters.csv) says that neighbouring
-    tiles of nvjet kernels share one.
+    then GPC after GPC gets its share of the others: the hardware goes round the GPCs, but L2 traffic (counters.csv)
+    says that neighbouring tiles of nvjet kernels share one.
     """
     sizes = gpc_sizes(gpu)
     first = np.concatenate([[0], np.cumsum(sizes)])
@@ -90,10 +90,9 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = No
     rooms = [(size - begin) * ctas_per_sm // cluster_size for size, begin in zip(sizes, begins, strict=True)]
     shares = _shares(rooms, (n_ctas or ctas_per_sm * gpu.sm.count) - len(slots))
     order = sorted(range(len(sizes)), key=lambda g: g != len(sizes) - 1)
-    for start, stop in ((lambda g: 0, lambda g: shares[g]), (lambda g: shares[g], lambda g: rooms[g])):
-        for g in order:
-            wide = sizes[g] - begins[g]
-            slots += [(int(first[g]) + begins[g] + i * cluster_size % wide, g) for i in range(start(g), stop(g))]
+    for g, start, stop in [(g, 0, shares[g]) for g in order] + [(g, shares[g], rooms[g]) for g in order]:
+        wide = sizes[g] - begins[g]
+        slots += [(int(first[g]) + begins[g] + i * cluster_size % wide, g) for i in range(start, stop)]
     return Placement(np.array([s for s, _ in slots], dtype=np.int64), np.array([g for _, g in slots], dtype=np.int64))
 
 

@@ -34,7 +34,10 @@ def naive(gemm, config, gpu, mhz):
         arrival = in_l2.get(key, t)
         if gemm.l2 == "cold" and key not in in_l2:  # half of it comes from the far partition
             ns = filled / hbm.bandwidth_gb_per_s / hbm.read_fraction
-            ns *= 1 + hbm.row_open_bytes / min(row_bytes * depth, gemm.k * 2)
+            larger = block["a" if gemm.m >= gemm.n else "b"]  # its rows follow each other where all of k is asked for
+            ns *= 1 + hbm.row_open_bytes / (
+                row_bytes * depth if row_bytes * depth < gemm.k * 2 else gemm.k * 2 * larger
+            )
             slowest_ns = hbm.latency_ns + hbm.spread_ns * math.log2(max(1, whole / l2.line_bytes))
             in_l2[key] = arrival = serve("hbm", t, ns * mhz / 1e3) + slowest_ns * mhz / 1e3
             moved["hbm"], latency = moved["hbm"] + filled, latency + l2.far_latency_cycles
@@ -69,8 +72,8 @@ def naive(gemm, config, gpu, mhz):
         staged = max(serve(side, t, half_bytes * l2.write_weight / half_l2) for side in ("near", "far"))
         staged = max(staged, serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk))
         staged = max(staged, serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk))
-        fixed = 0 if tma and not last else family.epilogue_cycles
-        return max(staged, t + fixed + tile_elements * 2 / l2.sm_store_bytes_per_clk)
+        fixed = tile_elements * 2 / l2.sm_store_bytes_per_clk + (family.epilogue_cycles if last or not tma else 0)
+        return max(staged, t + fixed)
 
     def walk(cta, tiles):
         """One CTA: wait for a stage, multiply, load into it again; after the last k, store. Yields its next request."""
