@@ -9,10 +9,7 @@ Time is int64 femtoseconds. Durations in SM cycles are scaled by `fs_per_cycle`,
 ends and affects later reservations only. Every server is reserved at the event that asks for it, never ahead of
 time, so the order of reservations is the order of requests.
 
-Modelled: CTA placement, waves and tails; ring of stages; issue cost; request coalescing inside a GPC; two L2
-partitions with copies, LRU by chunk, merging of misses in flight, write-back; HBM bandwidth and tile latency; SM
-and GPC ports; shared-memory bandwidth; tensor-core rate; barriers; epilogue; clock. Not modelled: single cache
-lines and banks inside a chunk, instruction issue, TLBs.
+docs/how-it-works.md says what is modelled and what is not.
 
 All njit functions of the package live in this file. They return codes and never raise; `sim.kernel` builds the
 arguments (records of `sim.records`), checks the codes and raises.
@@ -32,9 +29,8 @@ HOME, COPY, DIRTY = 1, 2, 4
 jit = njit(
     nogil=True, error_model="numpy", _nrt=False, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
 )
-"""Views only, no reference counts (`_nrt`), and all in one body (`forceinline`): counting took 40 % of the time, calls
-half of what was left. Nothing to call them by from Python, which took a quarter of the compilation. Division never
-checks for zero."""
+"""Views only, no reference counts (`_nrt`: 40 % of the time), all in one body (`forceinline`: half of what was left),
+nothing to call them by from Python (a quarter of the compilation). Division never checks for zero."""
 entry = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 """As `jit`, kept on disk: what Python calls. The others are part of these."""
 
@@ -240,10 +236,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, a
         left = n_bytes * split_x256 >> 8
         s.n_coalesced += 1
         s.coalesced += n_bytes - left
-        if left == 0:
-            return entry.due, L2
-        served, port = _l2_read(m, s, ag, t, left)
-        return max(entry.due, max(served, port) + m.l2_cycles * s.fs_cycle), L2
+        return max(entry.due, max(_l2_read(m, s, ag, t, left)) + m.l2_cycles * s.fs_cycle) if left else entry.due, L2
     arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
     served, port = _l2_read(m, s, ag, t, n_bytes)
     cycles = m.l2_cycles + m.far_cycles if far else m.l2_cycles
@@ -515,8 +508,7 @@ def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
 def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     """Epilogue of one item starting at t: store C through L2. Returns when the consumer is done with it."""
     fs = s.fs_cycle
-    last = ag.c_j == ag.p_j and w.persistent
-    end = t + (w.epilogue_cycles + (w.end_cycles if last else 0)) * fs
+    end = t + (w.epilogue_cycles + (w.end_cycles if ag.c_j == ag.p_j else 0)) * fs
     b, split, row, col = tile_of(w, ag.c_item)
     tiles_m, tiles_n = w.grid_m * w.cluster_m, w.grid_n * w.cluster_n
     base = w.first_c + (split * w.batch + b) * tiles_m * tiles_n

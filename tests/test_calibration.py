@@ -208,7 +208,7 @@ def test_no_shape_is_in_two_folds_and_no_fold_is_empty() -> None:
     sizes = [sum(fold_of[item.shape] == i for item in found) for i in range(5)]
     assert min(sizes) > 50
     sweeps = {fold_of[item.shape] for item in found if item.table == "tile_sweep"}
-    assert len(sweeps) == len({item.shape for item in found if item.table == "tile_sweep"})
+    assert len(sweeps) == min(5, len({item.shape for item in found if item.table == "tile_sweep"}))
 
 
 def test_rows_not_used_are_counted_by_reason() -> None:

@@ -95,13 +95,17 @@ def check_hbm(r: Run) -> None:
 
 
 def check_sm(r: Run) -> None:
-    """SMs receive whole chunks, each multicast to its cluster; C leaves once, in sectors. Spilled registers go and come
+    """SMs receive whole chunks, each multicast to its cluster, and what TMA reads beside rows that start between two
+    pairs of sectors; C leaves once, in sectors. Spilled registers go and come
     back in every k-iteration."""
     moved, work = r.kernel.bytes, r.plan.work
     ctas = r.plan.work.n_items // work.splits * work.cluster_size
-    chunk = (r.config.block_m + r.config.block_n) * r.config.block_k * r.gemm.a_element_bytes
     spilled, read_back = (ctas * work.n_k * n_bytes for n_bytes in (work.spill_bytes, work.spill_read_bytes))
-    assert moved["sm"]["read"] == ctas * work.n_k * chunk + read_back
+    assert moved["sm"]["read"] == ctas * work.n_k * (work.a_sm_bytes + work.b_sm_bytes) + read_back
+    for operand, rows, received in (("a", r.config.block_m, work.a_sm_bytes), ("b", r.config.block_n, work.b_sm_bytes)):
+        plain = rows * r.config.block_k * r.gemm.element_bytes(operand)
+        whole = r.config.loads != "tma" or r.gemm.leading(operand) * r.gemm.element_bytes(operand) % 64 == 0
+        assert received == plain if whole else plain <= received <= plain + rows * (32 + 16)
     assert moved["sm"]["write"] == moved["l2"]["write"] == moved["smem"]["write"] + spilled
     element = r.gemm.accumulator_bytes if work.splits > 1 else r.gemm.c_element_bytes
     c_bytes = r.gemm.m * r.gemm.n * r.gemm.batch * element * work.splits

@@ -66,6 +66,7 @@ def _plain(case: Case, dtype: str) -> bool:
 
 
 def case(library: str, m: int, n: int, k: int, dtype: str, tile: dict[str, int] | None = None) -> Case:
+    """One kernel of a library, or Triton's with `tile`."""
     shape: Case = {"library": library, "m": m, "n": n, "k": k, "dtype": dtype}
     return shape | {name: tile[name] if tile else "" for name in tiles.TILE}
 

@@ -49,6 +49,7 @@ def measure(batch: Sequence[Case]) -> list[Outcome]:
 
 
 def case(shape: shapes.Shape, **other: str) -> Case:
+    """A bf16 product, cold, layout tn; `other` replaces columns."""
     name, m, n, k = shape
     plain = {"name": name, "op": "mm", "dtype": "bf16", "m": m, "n": n, "k": k, "layout": "tn", "l2": "cold"}
     return plain | other

@@ -70,6 +70,7 @@ def _sensible(block_m: int, block_n: int, block_k: int, stages: int, warps: int,
 
 
 def worthwhile(shape: tuple[int, int, int], tile: dict[str, int]) -> bool:
+    """Whether `tile` is not far too small, or far too large, for `shape` (m, n, k)."""
     m, n, k = shape
     if 2 * m * n * k > LONG_FLOP and tile["block_m"] * tile["block_n"] < 64 * 128:
         return False

@@ -265,13 +265,14 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
         row = _operand_row(gemm, operand, block, config, gpu)
         piece = min(config.block_k, gemm.k) * size
         boxed = is_persistent(config) and gemm.k_is_contiguous(operand)
+        received = config.block_k * size + (row - sectors_per_piece(piece, 0, gpu.l2.sector_bytes) if boxed else 0.0)
         split = boxes.split_rows(piece, gemm.leading(operand) * size, gpu) if boxed else 0.0
         if narrow.is_narrow(gemm, config):  # L1 keeps the sector that two pieces share
             row = min(config.block_k, gemm.k) * size
         values[f"{operand}_l2_bytes"] = round(256 * row)
         values[f"{operand}_dram_bytes"] = max(1, round(256 * gemm.k * size / n_k))
         values[f"{operand}_split_x256"] = round(256 * split)
-        values[f"{operand}_sm_bytes"] = round(rows * config.block_k * size * (row / piece if boxed else 1.0))
+        values[f"{operand}_sm_bytes"] = round(rows * received)
         values[f"{operand}_hbm_fs"] = _hbm_latency_fs(gpu, block * config.block_k * size, without)
     return values
 
