@@ -3,7 +3,7 @@
 Usage: python docs/make_validation.py [h200 | others]
 
 `h200` writes docs/validation.md and sim/validation/expected_errors.toml, which `tilewalk gemm` quotes; `others` writes
-docs/validation-gpus.md from part of each public table; without an argument, all three. About five and thirteen minutes
+docs/validation-gpus.md from part of each public table; without an argument, all three. About six and thirteen minutes
 on two cores; run it after any change to the engine or to a GPU's constants.
 """
 
@@ -15,10 +15,13 @@ from pathlib import Path
 from hwmodels import load_gpu, measured_path
 from sim.validation import markdown, validate
 from sim.validation.ablation import ablation_section
+from sim.validation.bursts import burst_section
 from sim.validation.expected import write_expected_errors
 
 GPU = "h200_sxm"
 TABLES = ("gemm", "tile_sweep", "counters")
+FURTHER = ("gemm_more", "tile_more", "counters_more")
+"""Tables that nothing was fitted to."""
 PUBLIC = {
     "a100_sxm_80gb": "graph_gemm",
     "h100_sxm": "graph_gemm",
@@ -41,7 +44,9 @@ def main(what: str) -> None:
         paths = {table: measured_path(GPU, table) for table in TABLES}
         reports = [validate(gpu, path) for path in paths.values()]
         ablated = ablation_section(gpu, paths, ABLATION_ROWS)
-        (DOCS / "validation.md").write_text(markdown(reports, more=[ablated]), encoding="utf-8")
+        further = [validate(gpu, measured_path(GPU, table)) for table in FURTHER]
+        bursts = burst_section(paths["gemm"], measured_path(GPU, "gemm_spaced"))
+        (DOCS / "validation.md").write_text(markdown([*reports, *further], more=[bursts, ablated]), encoding="utf-8")
         write_expected_errors(reports)
     if what in ("others", "all"):
         reports = [validate(load_gpu(gpu), measured_path(gpu, kind), limit=PUBLIC_ROWS) for gpu, kind in PUBLIC.items()]

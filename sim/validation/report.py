@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 MIN_SHOWN = 5
@@ -135,7 +136,7 @@ kernels, the split-K reduction's line, and the 1.2 us that Nsight Compute adds t
 def _section(report: Report) -> str:
     share = 100 * len(report.skipped) / report.n_rows if report.n_rows else 0.0
     head = (
-        f"## {report.kind} on {report.gpu}\n\n{report.source}: {report.overall['n']} rows compared, "
+        f"## {Path(report.source).stem} on {report.gpu}\n\n{report.source}: {report.overall['n']} rows compared, "
         f"{len(report.skipped)} skipped ({share:.1f} %)."
     )
     parts = [head, *report.notes, _table(*report.table()), "### Worst rows", _table(*report.worst_table())]

@@ -1,0 +1,42 @@
+"""What a burst of launches costs beside launches that lie apart: measured rows of both, side by side."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+SAME = ("m", "n", "k", "dtype", "layout", "op", "l2", "kernel", "grid")
+
+
+def burst_section(bursts: Path, spaced: Path) -> str:
+    """A section for the docs: the kernels of `spaced` that `bursts` (both as gemm.csv) has too, with both times.
+
+    Raises OSError where a table cannot be read.
+    """
+    in_bursts = {tuple(row[name] for name in SAME): row for row in _rows(bursts)}
+    lines = []
+    for row in _rows(spaced):
+        other = in_bursts.get(tuple(row[name] for name in SAME))
+        if other is not None:
+            apart, burst = float(row["time_us"]), float(other["time_us"])
+            shape = " x ".join(row[name] for name in "mnk")
+            lines.append(f"| {shape} | {apart:,.0f} | {burst:,.0f} | {burst / apart:.2f} | {other['sm_mhz_after']} |")
+    return "\n".join(
+        [
+            f"## {spaced.name} against {bursts.name}",
+            "",
+            "Rows of gemm.csv were measured one after another. A board over its power lowers the clock for all that",
+            "follows for some 50 ms, whatever that is: so the same kernel took up to a fifth longer in a row that came",
+            "after long ones. A prediction knows the row, not what came before it; it takes a kernel to slow down by",
+            "its own burst alone (`activity.sustain_ms`). The clock just after the burst tells which rows were held back.",
+            "",
+            "| m x n x k | launches apart, us | in a burst, us | ratio | MHz after the burst |",
+            "| --- | --- | --- | --- | --- |",
+            *lines,
+        ]
+    )
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
