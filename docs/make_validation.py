@@ -3,7 +3,7 @@
 Usage: python docs/make_validation.py [h200 | others]
 
 `h200` writes docs/validation.md and sim/validation/expected_errors.toml, which `tilewalk gemm` quotes; `others` writes
-docs/validation-gpus.md from part of each public table; without an argument, all three. About six and thirteen minutes
+docs/validation-gpus.md from part of each public table; without an argument, all three. About eight and thirteen minutes
 on two cores; run it after any change to the engine or to a GPU's constants.
 """
 
@@ -17,6 +17,8 @@ from sim.validation import markdown, validate
 from sim.validation.ablation import ablation_section
 from sim.validation.bursts import burst_section
 from sim.validation.expected import write_expected_errors
+from sim.validation.origins import origins_section, sensitivity_section
+from viz.validation import draw_errors
 
 GPU = "h200_sxm"
 TABLES = ("gemm", "tile_sweep", "counters")
@@ -34,6 +36,7 @@ PUBLIC_ROWS = 200
 """Rows of each public table, in proportion to their groups; parts of 48 rows were off by 1 to 3 points."""
 ABLATION_ROWS = 120
 """Rows of each table that are replayed without each mechanism in turn."""
+PICTURE = "validation-errors.png"
 DOCS = Path(__file__).parent
 
 
@@ -46,7 +49,11 @@ def main(what: str) -> None:
         ablated = ablation_section(gpu, paths, ABLATION_ROWS)
         further = [validate(gpu, measured_path(GPU, table)) for table in FURTHER]
         bursts = burst_section(paths["gemm"], measured_path(GPU, "gemm_spaced"))
-        (DOCS / "validation.md").write_text(markdown([*reports, *further], more=[bursts, ablated]), encoding="utf-8")
+        moved = sensitivity_section(gpu, paths, ABLATION_ROWS)
+        more = [bursts, ablated, moved, origins_section(gpu)]
+        page = markdown([*reports, *further], more=more, picture=PICTURE)
+        (DOCS / "validation.md").write_text(page, encoding="utf-8")
+        draw_errors([*reports, *further[:2]]).savefig(DOCS / PICTURE, dpi=120)
         write_expected_errors(reports)
     if what in ("others", "all"):
         reports = [validate(load_gpu(gpu), measured_path(gpu, kind), limit=PUBLIC_ROWS) for gpu, kind in PUBLIC.items()]

@@ -39,6 +39,15 @@ _WORST_COLUMNS = ("line", "m x n x k", "kernel or tile", "how", "measured us", "
 
 
 @dataclass(frozen=True)
+class Point:
+    """One row compared: times in us, FLOPs of its GEMM."""
+
+    measured_us: float
+    predicted_us: float
+    flop: float
+
+
+@dataclass(frozen=True)
 class Report:
     """The scores of one table. `to_dict` is the JSON; the other fields say what was compared with what."""
 
@@ -57,6 +66,8 @@ class Report:
     fitted: tuple[dict[str, Any], ...] = ()
     """Fitted constants of the GPU: {"name", "value", "unit", "source"}."""
     notes: tuple[str, ...] = ()
+    points: tuple[Point, ...] = ()
+    """The rows compared, in row order."""
 
     def to_dict(self) -> dict[str, Any]:
         """{"groups": [...], "overall": {...}, "skipped": [...]}, null where a score does not apply."""
@@ -113,12 +124,15 @@ def _tile_text(row: dict[str, Any]) -> str:
     return f"{tile}, {row['stages']} stages, {row['warps']} warps, group {row['group_m']}"
 
 
-def markdown(reports: Sequence[Report], title: str = "Validation", more: Sequence[str] = ()) -> str:
-    """A page for the docs: by group with the roofline beside, worst rows, rows skipped, `more` sections, and what was
-    fitted."""
+def markdown(
+    reports: Sequence[Report], title: str = "Validation", more: Sequence[str] = (), picture: str | None = None
+) -> str:
+    """A page for the docs: `picture` (its place), by group with the roofline beside, worst rows, rows skipped, `more`
+    sections, and what was fitted."""
+    shown = [f"![Error of every row against its time and against its size]({picture})"] if picture else []
     sections = [*(_section(report) for report in reports), *more]
     fitted = {constant["name"]: constant for report in reports for constant in report.fitted}
-    return "\n\n".join([f"# {title}", _INTRODUCTION, *sections, _fitted_section(list(fitted.values()))]) + "\n"
+    return "\n\n".join([f"# {title}", _INTRODUCTION, *shown, *sections, _fitted_section(list(fitted.values()))]) + "\n"
 
 
 _INTRODUCTION = f"""Errors are of time, in percent of the measured time, unless a heading says otherwise. MAPE is the

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hwmodels.errors import ConfigError
 from sim.validation.groups import names, shape_name, subset
 from sim.validation.replay import UNNAMED, Predict, Predicted, Progress, replay, simulator
-from sim.validation.report import Report
+from sim.validation.report import Point, Report
 from sim.validation.roofline import shipped_control
 from sim.validation.scores import Scored, grouped, summary
 from sim.validation.sustained import is_sustained_table, validate_sustained
@@ -64,6 +64,11 @@ def validate(
         n_rows=len(rows) + len(table.skipped) + len(repeated),
         skipped_by_group=_count_groups([row for row, reason in found if isinstance(reason, str)]),
         fitted=_fitted(gpu),
+        points=tuple(
+            Point(row.measured.time_us, told.time_us, 2.0 * i.m * i.n * i.k * i.batch)
+            for (row, told), i in ((pair, pair[0].inputs) for pair in found)
+            if isinstance(told, Predicted)
+        ),
         **_scores(gpu, table.kind, found, _notes(table, len(rows), len(questions), tile)),
     )
 
