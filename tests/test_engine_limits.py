@@ -330,6 +330,14 @@ def test_an_epilogue_longer_than_a_main_loop_shows_in_ping_pong():
     assert (many - few) / 20 == EPILOGUE_WRITE
 
 
+def test_each_cta_of_a_cluster_stores_by_its_own_port():
+    """A short k and a fast L2: the epilogue is most of it, and two CTAs take no longer than one."""
+    gpu = whole_gpu("l2.bytes_per_clk=65536")
+    alone = cycles(run(warm(Gemm(128, 128, 64)), persistent(), gpu))
+    together = cycles(run(warm(Gemm(256, 128, 64)), persistent(cluster_m=2), gpu))
+    assert EPILOGUE_WRITE < alone == pytest.approx(together, abs=20)
+
+
 # Slices of k.
 @pytest.mark.small
 @pytest.mark.parametrize(("n_k", "split"), [(16, 2), (16, 3), (17, 4), (10, 6), (16, 16)])

@@ -396,3 +396,25 @@ def test_operand_types_in_a_name_must_be_the_workloads(name, right, wrong):
     parse_kernel_name(name, Gemm(640, 640, 640, dtype=right))
     with pytest.raises(ConfigError, match=f"but dtype = '{wrong}'"):
         parse_kernel_name(name, Gemm(640, 640, 640, dtype=wrong))
+
+
+XMMA90 = (
+    "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize{}x32_warpgroupsize1x1x1_execute_segment_k_off_kernel__5x_cublas"
+)
+
+
+@pytest.mark.parametrize(
+    ("tile", "grid", "shape", "rows"),
+    [
+        ("64x128", "132x1x1", (16, 28672, 3584), 35840),
+        ("128x128", "60x2x1", (256, 28672, 3584), 43008),
+        ("128x64", "112x1x1", (256, 3584, 14336), 8960),
+    ],
+)
+def test_clusters_of_xmma_read_what_was_counted(tile: str, grid: str, shape: tuple[int, int, int], rows: int) -> None:
+    """counters_more.csv: L2 reads in rows of k, each operand's tiles shared by the CTAs of a cluster and no further."""
+    m, n, k = shape
+    config = parse_kernel_name(XMMA90.format(tile), Gemm(m, n, k, dtype="tf32"), grid)
+    tiles_m, tiles_n = -(-m // config.block_m), -(-n // config.block_n)
+    a = tiles_m * config.block_m * tiles_n / config.cluster_n  # rows of a box outside the matrix are read too
+    assert a + n * tiles_m / config.cluster_m == rows

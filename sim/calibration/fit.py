@@ -37,7 +37,7 @@ LEAST_EFFECT, LEAST_CERTAINTY = 3e-4, 2.5
 STEEPEST = 1.5
 """Slope of a row (logarithm by logarithm) beyond which it is a jump: no time is more than proportional to one constant,
 a clock hardly."""
-LOSS_TOLERANCE, STEP_TOLERANCE = 1e-3, 1e-3
+LOSS_TOLERANCE, STEP_TOLERANCE = 3e-3, 1e-3
 """Relative change of the loss, and step relative to the logarithms' length, at which a fit is done."""
 
 

@@ -17,7 +17,7 @@ ROUNDS = 2
 """Times the stages are gone through: the second time with the clock that the first found."""
 SETTLED = 0.01
 """Change of the clock (root mean square) up to which one round is enough: times were fitted with the old clock."""
-MOST_TRIES, FOLD_TRIES = 8, 4
+MOST_TRIES, FOLD_TRIES = 12, 4
 """Sets of values tried in a stage: from the GPU's, and from the optimum where a fold is left out."""
 USUAL_SLOPES, USUAL_TRIES, USUAL_FOLD = 2.5, 5.0, 3.0
 """Sets of slopes and of values that a stage takes as a rule, and sets of values of a fold: for the time left."""
