@@ -241,6 +241,7 @@ class Persistent(Section):
     off_pair_bytes: float = constant(
         0, 1024, "bytes a TMA box reads beyond its sectors for a row that does not start at a pair of sectors"
     )
+    store_weight: float = constant(0, 100, "L2 time of a byte that TMA stores, one stored by threads being 1")
     memset_us: float = constant(0, 1000, "clearing the tile counter before a kernel of more than two tiles a CTA")
 
 

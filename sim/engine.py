@@ -263,7 +263,7 @@ def _store(m, w, s, nodes, chunk, n_bytes, t):
         s.written += part
         _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
         _evict(m, w, s, nodes, side, t)
-        end = max(end, _l2_serve(m, s, side, t, (part * w.c_cost_x256 >> 8) * m.l2_write_weight_x256 >> 8))
+        end = max(end, _l2_serve(m, s, side, t, (part * w.c_cost_x256 >> 8) * w.c_weight_x256 >> 8))
     s.l2_write += n_bytes
     return end
 

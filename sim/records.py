@@ -110,6 +110,8 @@ class Work(NamedTuple):
     """Bytes one row of a C tile writes, x256."""
     c_cost_x256: int
     """Time of a store over that of as many bytes in whole sectors."""
+    c_weight_x256: int
+    """L2 time of a byte stored, a byte read being 1."""
     c_read_bytes: int
     """Bytes one row of a C tile's residual reads, x256."""
     mma_x16: int

@@ -37,7 +37,7 @@ def _servers(machine: Machine, work: Work, width_fs: int) -> list[tuple[slice, l
     """Columns, time each unit of them takes (fs), and what one window holds of that: HBM, L2, tensor cores."""
     hbm = [machine.hbm_read_fs_per_kib * work.hbm_x256 / 2**18, machine.hbm_write_fs_per_kib / 2**10]
     l2_fs = machine.l2_fs_per_kib / 2**10 / machine.n_sides
-    l2 = [l2_fs, l2_fs * machine.l2_write_weight_x256 / 256]
+    l2 = [l2_fs, l2_fs * work.c_weight_x256 * work.c_cost_x256 / 2**16]
     return [
         (slice(0, 2), hbm, float(width_fs)),
         (slice(2, 4), l2, float(width_fs)),

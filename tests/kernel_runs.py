@@ -25,7 +25,7 @@ WHOLE = (
     "hbm.copy_fraction=1", "hbm.jitter_ns=0", "hbm.latency_ns=200", "hbm.spread_ns=16", "hbm.row_open_bytes=0",
     "l2.bytes_per_clk=4096", "l2.latency_cycles=300", "l2.far_latency_cycles=200", "l2.write_weight=1",
     "l2.sm_port_bytes_per_clk=128", "l2.sm_store_bytes_per_clk=32", "l2.gpc_port_bytes_per_clk=2048",
-    "l2.jitter_cycles=0",
+    "l2.jitter_cycles=0", "persistent.store_weight=1",
     "kernel.turnround_cycles=350",
     "multistage.barrier_cycles=60", "multistage.drain_cycles=70", "multistage.load_cycles=120",
     "multistage.cta_start_cycles=600", "multistage.epilogue_cycles=400", "multistage.issue_bytes_per_clk=256",

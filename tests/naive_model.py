@@ -34,10 +34,7 @@ def naive(gemm, config, gpu, mhz):
         arrival = in_l2.get(key, t)
         if gemm.l2 == "cold" and key not in in_l2:  # half of it comes from the far partition
             ns = filled / hbm.bandwidth_gb_per_s / hbm.read_fraction
-            larger = block["a" if gemm.m >= gemm.n else "b"]  # its rows follow each other where all of k is asked for
-            ns *= 1 + hbm.row_open_bytes / (
-                row_bytes * depth if row_bytes * depth < gemm.k * 2 else gemm.k * 2 * larger
-            )
+            ns *= 1 + hbm.row_open_bytes / min(row_bytes * depth, gemm.k * 2)
             slowest_ns = hbm.latency_ns + hbm.spread_ns * math.log2(max(1, whole / l2.line_bytes))
             in_l2[key] = arrival = serve("hbm", t, ns * mhz / 1e3) + slowest_ns * mhz / 1e3
             moved["hbm"], latency = moved["hbm"] + filled, latency + l2.far_latency_cycles
@@ -69,11 +66,12 @@ def naive(gemm, config, gpu, mhz):
         """C of one tile, written from t through both partitions: when the consumer is done with it."""
         half_bytes = rows("a", tile[0]) * rows("b", tile[1])
         moved["c"] += 2 * half_bytes
-        staged = max(serve(side, t, half_bytes * l2.write_weight / half_l2) for side in ("near", "far"))
-        staged = max(staged, serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk))
-        staged = max(staged, serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk))
-        fixed = tile_elements * 2 / l2.sm_store_bytes_per_clk + (family.epilogue_cycles if last or not tma else 0)
-        return max(staged, t + fixed)
+        weight = l2.write_weight * (family.store_weight if tma else 1)
+        ends = [serve(side, t, half_bytes * weight / half_l2) for side in ("near", "far")]
+        ends += [serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk)]
+        ends += [serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk)]
+        fixed = family.epilogue_cycles if last or not tma else 0
+        return max(*ends, t + fixed + tile_elements * 2 / l2.sm_store_bytes_per_clk)
 
     def walk(cta, tiles):
         """One CTA: wait for a stage, multiply, load into it again; after the last k, store. Yields its next request."""

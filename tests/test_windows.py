@@ -31,7 +31,7 @@ def machine_and_work(**changes: Any) -> tuple[Machine, Work]:
     gemm = Gemm(4096, 4096, 4096)
     work = build_plan(gemm, complete(gemm, gpu, "persistent"), gpu).work._replace(hbm_x256=256)
     machine = build_machine(gpu, None, ())._replace(hbm_read_fs_per_kib=1024, hbm_write_fs_per_kib=2048, n_sm=N_SM)
-    return machine._replace(l2_fs_per_kib=1024, l2_write_weight_x256=256, n_sides=2), work
+    return machine._replace(l2_fs_per_kib=1024, n_sides=2), work._replace(c_weight_x256=256, c_cost_x256=256)
 
 
 def rows_of(ends: list[int], columns: dict[str, list[float]]) -> np.ndarray[Any, np.dtype[np.float64]]:

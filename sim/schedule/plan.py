@@ -244,9 +244,7 @@ def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     size = gemm.a_element_bytes
     if gemm.k_is_contiguous(operand):
         ring = config.stages if is_persistent(config) else 1 if config.mma == "fma" else config.stages - 1
-        along = min(config.block_k * max(1, ring), gemm.k)
-        whole = along == gemm.k == gemm.leading(operand)  # then rows of the tile follow each other
-        run = along * size * ((config.block_m if operand == "a" else config.block_n) if whole else 1)
+        run = min(config.block_k * max(1, ring), gemm.k) * size
     else:
         run = (gemm.m if operand == "a" else gemm.n) * size  # neighbours read on along the same row
     return 1 + gpu.hbm.row_open_bytes / run
@@ -394,6 +392,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
         c_l2_bytes=round(256 * stored.sector_bytes),
         c_cost_x256=round(256 * stored.cost_bytes / stored.sector_bytes),
+        c_weight_x256=round(256 * gpu.l2.write_weight * (gpu.persistent.store_weight if is_persistent(config) else 1)),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
         sample_items=0 if full else _sample_items(n_items, agents, group * cols, k_per_split, steady),
         **values,
