@@ -1,6 +1,5 @@
-"""A second, naive engine: what `sim` should say of a kernel of a few CTAs, in plain floats and loops, sharing no code.
-For bf16, tn, wgmma, no clusters, whole k-iterations of 128 B or more, an L2 that holds everything, CTAs of one GPC,
-loads without jitter, tiles known beforehand."""
+"""A second, naive engine: a kernel of a few CTAs in plain floats and loops, sharing no code with `sim`. For bf16, tn,
+wgmma, no clusters, whole k-iterations, an L2 that holds everything, one GPC, no jitter, tiles known beforehand."""
 
 import math
 from collections import Counter
@@ -66,8 +65,8 @@ def naive(gemm, config, gpu, mhz):
         """C of one tile, written from t through both partitions: when the consumer is done with it."""
         half_bytes = rows("a", tile[0]) * rows("b", tile[1])
         moved["c"] += 2 * half_bytes
-        weight = l2.write_weight * (family.store_weight if tma else 1)
-        ends = [serve(side, t, half_bytes * weight / half_l2) for side in ("near", "far")]
+        cost = half_bytes * l2.write_weight * (family.store_weight if tma else 1)
+        ends = [serve(side, t, cost / half_l2) for side in ("near", "far")]
         ends += [serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk)]
         ends += [serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk)]
         fixed = family.epilogue_cycles if last or not tma else 0
