@@ -236,7 +236,7 @@ class Persistent(Section):
 
     start_cycles: float = constant(0, 1e6, "from kernel start to the first load")
     load_cycles: float = constant(0, 100_000, "latency of a TMA copy beyond that of a plain load")
-    epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")
+    epilogue_cycles: float = constant(0, 1e6, "end of a CTA's last tile, beyond its stores")
     iteration_cycles: float = constant(0, 100_000, "least time between two stages' MMAs")
     off_pair_bytes: float = constant(
         0, 1024, "bytes a TMA box reads beyond its sectors for a row that does not start at a pair of sectors"

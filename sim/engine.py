@@ -9,7 +9,7 @@ Time is int64 femtoseconds. Durations in SM cycles are scaled by `fs_per_cycle`,
 ends and affects later reservations only. Every server is reserved at the event that asks for it, never ahead of
 time, so the order of reservations is the order of requests.
 
-docs/how-it-works.md says what is modelled and what is not.
+Not modelled: single lines and banks inside a chunk, instruction issue, TLBs, shares of HBM (docs/how-it-works.md).
 
 All njit functions of the package live in this file. They return codes and never raise; `sim.kernel` builds the
 arguments (records of `sim.records`), checks the codes and raises.
@@ -236,7 +236,8 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, a
         left = n_bytes * split_x256 >> 8
         s.n_coalesced += 1
         s.coalesced += n_bytes - left
-        return max(entry.due, max(_l2_read(m, s, ag, t, left)) + m.l2_cycles * s.fs_cycle) if left else entry.due, L2
+        last = max(_l2_read(m, s, ag, t, left)) + m.l2_cycles * s.fs_cycle if left else t
+        return max(entry.due, last), L2
     arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
     served, port = _l2_read(m, s, ag, t, n_bytes)
     cycles = m.l2_cycles + m.far_cycles if far else m.l2_cycles
@@ -406,7 +407,7 @@ def _spill(m, w, s, ag, sm, t):
     for side in range(m.n_sides):
         served = n_bytes + (w.spill_bytes * m.l2_write_weight_x256 >> 8) >> (m.n_sides - 1)
         end = max(end, _l2_serve(m, s, side, t, served))
-    port = ((n_bytes * m.port_x1k_per_kib >> 10) * s.fs_cycle) >> 10
+    port = (n_bytes * m.port_x1k_per_kib >> 10) * s.fs_cycle >> 10
     sm.port_free = max(t, sm.port_free) + port
     s.port_fs += port
     s.l2_read += n_bytes
@@ -421,7 +422,7 @@ def _spill(m, w, s, ag, sm, t):
 @jit
 def _store_port(m, s, sm, t, n_bytes):
     """Reserve the SM's way out to L2; returns when the last byte has left."""
-    sm.store_free = max(t, sm.store_free) + (((n_bytes * m.store_x1k_per_kib >> 10) * s.fs_cycle) >> 10)
+    sm.store_free = max(t, sm.store_free) + ((n_bytes * m.store_x1k_per_kib >> 10) * s.fs_cycle >> 10)
     return sm.store_free
 
 
@@ -508,7 +509,8 @@ def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
 def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
     """Epilogue of one item starting at t: store C through L2. Returns when the consumer is done with it."""
     fs = s.fs_cycle
-    end = t + (w.epilogue_cycles + (w.end_cycles if ag.c_j == ag.p_j else 0)) * fs
+    out = t + w.epilogue_cycles * fs
+    end = out + w.fused_cycles * fs
     b, split, row, col = tile_of(w, ag.c_item)
     tiles_m, tiles_n = w.grid_m * w.cluster_m, w.grid_n * w.cluster_n
     base = w.first_c + (split * w.batch + b) * tiles_m * tiles_n
@@ -525,10 +527,10 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
             most = max(most, n_bytes)
             s.sm_write += n_bytes
             s.n_stores += 1
-    end = max(end, _store_port(m, s, sm, t, most * w.c_cost_x256 >> 8))
+    end = max(end, _store_port(m, s, sm, out, most * w.c_cost_x256 >> 8))
     smem = w.epi_smem_x16 * fs >> 4
     sm.smem_free = max(t, sm.smem_free) + smem
-    end = max(end, sm.smem_free)
+    end = max(end, sm.smem_free) + (w.end_cycles * fs if ag.c_j == ag.p_j else 0)
     s.smem_fs += smem * w.cluster_size
     if ag.traced:
         _span(s, spans, 4, ag, ag.c_item, 0, t, end)
@@ -602,8 +604,7 @@ def _roll(m, s, windows, t):
     row[5], row[6], row[7], row[8] = s.win_active * 1024.0 / max(span, 1), 1e9 / s.fs_cycle, s.win_start, t
     s.cycles_x1k += (span << 10) // s.fs_cycle
     if m.fixed_fs_per_cycle == 0 and span > 0:
-        tensor = tensor_fs / (span * m.n_sm)
-        mhz = m.idle_mhz - m.tensor_mhz * min(tensor, 1.0)
+        mhz = m.idle_mhz - m.tensor_mhz * min(tensor_fs / (span * m.n_sm), 1.0)
         s.fs_cycle = np.int64(1e9 / mhz)
     s.win_hbmr, s.win_hbmw, s.win_l2r, s.win_l2w = s.hbm_read, s.hbm_write, s.l2_read, s.l2_write
     s.win_tensor, s.win_active = s.tensor_fs, 0
@@ -625,8 +626,7 @@ def _halve(s, windows):
             windows[i, j] = x[j] + y[j]
         for j in range(5, 7):
             windows[i, j] = (x[j] * sx + y[j] * sy) / max(sx + sy, 1.0)
-        begin, end = x[7], y[8]
-        windows[i, 7], windows[i, 8] = begin, end
+        windows[i, 7], windows[i, 8] = x[7], y[8]
     s.n_win = half
     s.win_width *= 2
 

@@ -75,8 +75,8 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = No
 
     A plain grid fills GPC 0, then GPC 1 and so on, an SM each CTA; what does not fill all SMs is spread over GPCs. The
     clusters of a persistent kernel take the singleton TPCs of GPC 0, which hold no more than one TPC's SMs together,
-    then GPC after GPC gets its share of the others: the hardware goes round the GPCs, but L2 traffic (counters.csv)
-    says that neighbouring tiles of nvjet kernels share one.
+    then GPC after GPC, from the last, as many of the others as if they were dealt out one by one: so the hardware does,
+    but L2 traffic (counters.csv) says that neighbouring tiles of nvjet kernels share a GPC.
     """
     sizes = gpc_sizes(gpu)
     first = np.concatenate([[0], np.cumsum(sizes)])
@@ -88,7 +88,7 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = No
     slots = [(i, 0) for i in range(0, alone, gpu.sm.sms_per_tpc) for _ in range(per_tpc)]
     begins = [alone, *[0] * (len(sizes) - 1)]
     rooms = [(size - begin) * ctas_per_sm // cluster_size for size, begin in zip(sizes, begins, strict=True)]
-    shares = _shares(rooms, (n_ctas or ctas_per_sm * gpu.sm.count) - len(slots))
+    shares = _shares(rooms, (n_ctas or ctas_per_sm * gpu.sm.count) // cluster_size - len(slots))
     order = sorted(range(len(sizes)), key=lambda g: g != len(sizes) - 1)
     for g, start, stop in [(g, 0, shares[g]) for g in order] + [(g, shares[g], rooms[g]) for g in order]:
         wide = sizes[g] - begins[g]

@@ -133,6 +133,9 @@ class Work(NamedTuple):
     latency_cycles: int
     """Of a load instruction beyond L2's own latency (TMA)."""
     epilogue_cycles: int
+    """Before a tile's stores."""
+    fused_cycles: int
+    """Beside them, at least."""
     end_cycles: int
     """Of a CTA's last item, on top."""
     merge_cycles: int

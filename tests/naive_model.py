@@ -68,9 +68,8 @@ def naive(gemm, config, gpu, mhz):
         cost = half_bytes * l2.write_weight * (family.store_weight if tma else 1)
         ends = [serve(side, t, cost / half_l2) for side in ("near", "far")]
         ends += [serve(("smem", cta), t, 0 if pingpong else staged_bytes / smem.bytes_per_clk)]
-        ends += [serve(("out", cta), t, 2 * half_bytes / l2.sm_store_bytes_per_clk)]
-        fixed = family.epilogue_cycles if last or not tma else 0
-        return max(*ends, t + fixed + tile_elements * 2 / l2.sm_store_bytes_per_clk)
+        before, after = (0, family.epilogue_cycles * last) if tma else (family.epilogue_cycles, 0)
+        return max(*ends, serve(("out", cta), t + before, 2 * half_bytes / l2.sm_store_bytes_per_clk)) + after
 
     def walk(cta, tiles):
         """One CTA: wait for a stage, multiply, load into it again; after the last k, store. Yields its next request."""

@@ -60,7 +60,7 @@ def test_consumers_that_halve_the_columns_start_boxes_of_their_own() -> None:
 
 def test_writes_are_those_counted() -> None:
     """Sectors written for each that C fills, of 14 nvjet kernels of k = 64 with n = 2048 or 8192 and up to 96 more."""
-    with measured_path("h200_sxm", "counters_more").open(newline="") as file:
+    with measured_path("h200_sxm_further", "counters_more").open(encoding="utf-8", newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["k"] == "64"]
     for row in rows:
         gemm = Gemm(int(row["m"]), int(row["n"]), 64)

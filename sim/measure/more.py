@@ -1,6 +1,6 @@
 """gemm_more.csv, gemm_spaced.csv, counters_more.csv, tile_more.csv: shapes that the four older tables leave open.
 
-Layers of other models, never used to fit anything; rows of A, B and C that start at every offset into a sector and a
+Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a
 line; matrices read once at growing sizes; and large GEMMs whose launches lie apart, so that the board's power limit
 does not reach into them as it does in a burst.
 """

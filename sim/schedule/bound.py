@@ -82,6 +82,8 @@ class Estimator:
         hbm_bytes_per_s /= plan.row_cost(self._gemm, config, gpu)
         iteration = self._iteration(config, cut, hbm_bytes_per_s)
         family = plan.family_cycles(config, gpu, self._gemm)
+        stores = max(family["fused_cycles"], round(plan.store_cycles(self._gemm, config, gpu)))
+        family["epilogue_cycles"] += stores
         kernel_s = _persistent_s if plan.is_persistent(config) else _multistage_s
         time_s, clock_hz = 0.0, gpu.activity.active_mhz * 1e6
         for _ in range(2):
@@ -166,7 +168,7 @@ def _persistent_s(
         waves = full * max(loop, epilogue) + (max(rest, epilogue) if last else 0) + epilogue
     else:
         waves = full * (loop + epilogue) + (rest + epilogue if last else 0)
-    return (family["start_cycles"] + latency + waves) / clock_hz
+    return (family["start_cycles"] + latency + waves + family["end_cycles"]) / clock_hz
 
 
 def _multistage_s(

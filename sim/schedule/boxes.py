@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from hwmodels.spec import Gpu
 from sim.schedule.config import KernelConfig
+from sim.schedule.resources import wgmma_tile
 from workloads.gemm import Gemm
 
 BOX_BYTES = 128
-WGMMA_M = 64
 PAIR = 2
 """Sectors that rows should start at a multiple of."""
 
@@ -33,36 +33,42 @@ def _offsets(pitch: int, modulus: int) -> range:
     return range(0, modulus, math.gcd(pitch, modulus) or modulus)
 
 
-def loaded_row_bytes(piece_bytes: float, pitch: int, gpu: Gpu) -> float:
-    """Mean bytes that L2 gives for a piece of a row of this pitch: whole sectors, and more for one that does not start
-    at a pair of sectors."""
-    sector = gpu.l2.sector_bytes
-    offsets = _offsets(pitch, PAIR * sector)
-    touched = [-(-(offset % sector + piece_bytes) // sector) * sector for offset in offsets]
-    extra = sum(offset > 0 for offset in offsets) * gpu.persistent.off_pair_bytes
-    return (sum(touched) + extra) / len(touched)
+def _boxes(n_bytes: float) -> list[tuple[float, float]]:
+    """(begin, end) of the boxes of a run of bytes."""
+    return [(at, min(at + BOX_BYTES, n_bytes)) for at in range(0, math.ceil(n_bytes), BOX_BYTES)]
 
 
-def split_rows(piece_bytes: float, pitch: int, gpu: Gpu) -> float:
-    """Fraction of the pieces of rows that lie in more lines than they fill, and are asked for line by line."""
-    line = gpu.l2.line_bytes
-    offsets = _offsets(pitch, line)
-    return sum(-(-(offset + piece_bytes) // line) > -(-piece_bytes // line) for offset in offsets) / len(offsets)
+def loaded_row_bytes(n_bytes: float, pitch: int, gpu: Gpu) -> float:
+    """Mean bytes that L2 gives for so many of a row of this pitch: whole sectors, and more for each box that does not
+    start at a pair of sectors."""
+    sector, offsets = gpu.l2.sector_bytes, _offsets(pitch, PAIR * gpu.l2.sector_bytes)
+    total = 0.0
+    for offset in offsets:
+        for begin, end in _boxes(n_bytes):
+            at = (offset + begin) % (PAIR * sector)
+            total += -(-(at % sector + end - begin) // sector) * sector + gpu.persistent.off_pair_bytes * (at > 0)
+    return total / len(offsets)
+
+
+def split_rows(n_bytes: float, pitch: int, gpu: Gpu) -> float:
+    """Fraction of the boxes' rows that lie in more lines than they fill, and are asked for line by line."""
+    line, offsets, boxes = gpu.l2.line_bytes, _offsets(pitch, gpu.l2.line_bytes), _boxes(n_bytes)
+    split = sum(
+        -(-((offset + begin) % line + end - begin) // line) > -(-(end - begin) // line)
+        for offset in offsets
+        for begin, end in boxes
+    )
+    return split / (len(offsets) * len(boxes))
 
 
 def stored_row(gemm: Gemm, config: KernelConfig, gpu: Gpu, out_bytes: int) -> Stored:
     """One row of a C tile, box by box. Consumers that share a tile and halve it along n start new boxes there."""
     sector, tile = gpu.l2.sector_bytes, config.block_n * out_bytes
-    m_side = config.block_n if config.mma_m_along == "n" else config.block_m
-    halved = not config.pingpong and m_side % (2 * WGMMA_M) and config.mma_m_along == "m"
-    part = tile // 2 if halved else tile
-    boxes = [
-        (at, min(at + BOX_BYTES, start + part))
-        for start in range(0, tile, part)
-        for at in range(start, start + part, BOX_BYTES)
-    ]
+    along_n = wgmma_tile(config)[1 if config.mma_m_along == "m" else 0]
+    part = along_n * out_bytes if config.mma == "wgmma" else tile
+    boxes = [(start + begin, start + end) for start in range(0, tile, part) for begin, end in _boxes(part)]
     offsets = _offsets(math.gcd(gemm.leading("c") * out_bytes, tile), sector)
-    touched = partial = 0
+    touched, partial = 0.0, 0
     for offset in offsets:
         for begin, end in boxes:
             first, last = (offset + begin) // sector, -(-(offset + end) // sector)

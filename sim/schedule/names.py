@@ -286,7 +286,8 @@ def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
 def _xmma90(found: dict[str, str], launch: Launch) -> KernelConfig:
     """Persistent, stages filling shared memory (40 of 40 rows ask for 231424 B). `segment_k_on`: CTAs beyond the tiles
     take slices of k. Where the name is silent about the cluster, the grid is asked (`_xmma90_cluster`); a grid of
-    several rows is taken to walk along n row of clusters by row, one of a single row in bands as nvjet's."""
+    several rows is taken to walk along n, row of clusters by row (DRAM reads of 6 of 8 such kernels), one of a single
+    row in bands as nvjet's."""
     t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
     named, tiles = found["cluster"], launch.tiles(t0, t1)
     cluster = [int(part) for part in named.split("x")] if named else _xmma90_cluster(launch.grid, tiles)
@@ -303,7 +304,7 @@ def _xmma90(found: dict[str, str], launch: Launch) -> KernelConfig:
         cluster_m=cluster[0],
         cluster_n=cluster[1],
         raster="n",
-        group=1 if launch.grid and launch.grid[1] > 1 else band(CLUSTER_SLOTS[1] // math.prod(cluster), t1, t0),
+        group=PLAIN if launch.grid and launch.grid[1] > 1 else band(CLUSTER_SLOTS[1] // math.prod(cluster), t1, t0),
         split_k=split,
         pingpong=found["groups"] == "1x1x1" and (launch.threads or 384) == 384,
         loads="tma",
@@ -315,10 +316,12 @@ def _xmma90(found: dict[str, str], launch: Launch) -> KernelConfig:
 
 
 def _xmma90_cluster(grid: tuple[int, ...] | None, tiles: tuple[int, int] | None) -> list[int]:
-    """(along m, along n). Grids are (clusters along n, along m): of 16 tf32 kernels counted on the H200
-    (counters_more.csv), L2 reads of 4 that nothing else explains are those of all rows of the grid together: 2x1 of
-    132x1, 4x2 of 60x2, 8x1 of 112x1, 2x8 of 14x8; those of 8 others lie below what such clusters read. So the
-    largest cluster of which all run at once (`CLUSTER_SLOTS`), rows of the grid first, that adds no wave."""
+    """(along m, along n): the largest cluster of which all run at once (`CLUSTER_SLOTS`), rows of the grid first, that
+    adds no wave. Grids count CTAs along n, then m.
+
+    Of 16 tf32 kernels counted on the H200 (counters_more.csv), L2 reads of grids 132x1, 60x2 and 112x1 are exactly what
+    clusters of 2, 8 and 8 read; of 8 others less, since requests merge. Not explained: 14x8 reads what clusters of 16
+    would, four others (28x4 twice, 56x2, 120x1) 7 to 20 % more than those taken here."""
     if grid is None:
         return [1, 1]
     total = grid[0] * grid[1]

@@ -22,7 +22,7 @@ SWITCHES: dict[str, dict[str, int]] = {
     "barriers": {"barrier_cycles": 0, "drain_cycles": 0, "floor_x16": 0},
     "coalescing": {"merge_cycles": NEVER_MERGE},
     "cta_start": {"start_cycles": 0, "restart_cycles": 0},
-    "epilogue": {"epilogue_cycles": 0, "epi_smem_x16": 0},
+    "epilogue": {"epilogue_cycles": 0, "fused_cycles": 0, "end_cycles": 0, "epi_smem_x16": 0},
     "issue": {"issue_cycles": 0},
     "jitter": {"scatter_cycles": 0},
     "row_opening": {"hbm_x256": 256},
@@ -69,16 +69,21 @@ def sectors_per_piece(piece_bytes: float, pitch_bytes: int, sector_bytes: int) -
     return sum(touched) / len(touched) * sector_bytes
 
 
-def _operand_row(gemm: Gemm, operand: str, block_rows: int, config: KernelConfig, gpu: Gpu) -> float:
-    """Bytes in sectors that one row (along m or n) of one chunk takes from L2."""
-    block_k, sector_bytes, tma = config.block_k, gpu.l2.sector_bytes, is_persistent(config)
-    size = gemm.a_element_bytes if operand == "a" else gemm.b_element_bytes
-    pitch = gemm.leading(operand) * size
+def _run(gemm: Gemm, config: KernelConfig, operand: str) -> tuple[float, float]:
+    """Bytes of a chunk that lie together in memory, and how many such runs a row (along m or n) of the chunk has."""
+    size, k = gemm.element_bytes(operand), min(config.block_k, gemm.k)
     if gemm.k_is_contiguous(operand):
-        piece = min(block_k, gemm.k) * size
-        return boxes.loaded_row_bytes(piece, pitch, gpu) if tma else sectors_per_piece(piece, pitch, sector_bytes)
-    rows = min(block_rows, gemm.m if operand == "a" else gemm.n)
-    return sectors_per_piece(rows * size, pitch, sector_bytes) / rows * min(block_k, gemm.k)
+        return k * size, 1.0
+    rows = min(config.block_m, gemm.m) if operand == "a" else min(config.block_n, gemm.n)
+    return rows * size, k / rows
+
+
+def _row_bytes(run: tuple[float, float], pitch: int, config: KernelConfig, gpu: Gpu) -> float:
+    """Bytes in sectors that one row of a chunk takes from L2."""
+    n_bytes, n_runs = run
+    if is_persistent(config):
+        return boxes.loaded_row_bytes(n_bytes, pitch, gpu) * n_runs
+    return sectors_per_piece(n_bytes, pitch, gpu.l2.sector_bytes) * n_runs
 
 
 def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
@@ -142,26 +147,25 @@ def _stored(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> boxes.Stored:
     return boxes.Stored(whole, whole)
 
 
-def _store_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Time of storing a tile over that of one whose sectors are all whole."""
-    plain = config.block_n * _out_bytes(gemm, config)
-    return max(1.0, _stored(gemm, config, gpu).cost_bytes / plain) if is_persistent(config) else 1.0
+def store_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Mean cycles that an SM's port to L2 needs for what a tile holds of C."""
+    tiles = -(-gemm.m // config.block_m) * -(-gemm.n // config.block_n)
+    held = gemm.m * gemm.n / (tiles * config.block_m * config.block_n)
+    return held * config.block_m * _stored(gemm, config, gpu).cost_bytes / gpu.l2.sm_store_bytes_per_clk
 
 
-def _epilogue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Cycles in which a tile leaves, beyond a fixed part: at the rate of stores, or as its threads work out what is
-    fused, one operation after another, if that takes longer; a narrow kernel's instructions likewise."""
-    elements = config.block_m * config.block_n
+def _fused_cycles(gemm: Gemm, config: KernelConfig) -> float:
+    """Cycles in which threads work out what is fused, one operation after another, beside their stores; or a narrow
+    kernel's instructions."""
     fused = 0 if config.split_k > 1 else EPILOGUES[gemm.epilogue]  # then the reduction applies it
-    arithmetic = narrow.DEPENDENT_CYCLES * fused * elements / consumer_threads(config)
-    stores = elements * _out_bytes(gemm, config) * _store_cost(gemm, config, gpu) / gpu.l2.sm_store_bytes_per_clk
-    return max(stores, arithmetic, narrow.epilogue_cycles(gemm, config) if not is_persistent(config) else 0.0)
+    arithmetic = narrow.DEPENDENT_CYCLES * fused * config.block_m * config.block_n / consumer_threads(config)
+    return max(arithmetic, narrow.epilogue_cycles(gemm, config) if not is_persistent(config) else 0.0)
 
 
 def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
-    """The constants of a family: start, barrier, drain, issue, load latency, epilogue, in cycles of the SM clock
-    (`floor_x16` in sixteenths, `merge_cycles` and `scatter_cycles` as in `Work`)."""
-    merge, epilogue = round(gpu.coalescing.window_cycles), _epilogue_cycles(gemm, config, gpu)
+    """The constants of a family: start, barrier, drain, issue, load latency, epilogue without its stores, the end of a
+    CTA, in cycles of the SM clock (`floor_x16` in sixteenths, `merge_cycles` and `scatter_cycles` as in `Work`)."""
+    merge, fused = round(gpu.coalescing.window_cycles), round(_fused_cycles(gemm, config))
     if is_persistent(config):
         p = gpu.persistent
         return {
@@ -171,7 +175,8 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "drain_cycles": 0,
             "issue_cycles": 0,
             "latency_cycles": round(p.load_cycles),
-            "epilogue_cycles": round(epilogue),
+            "epilogue_cycles": 0,
+            "fused_cycles": fused,
             "end_cycles": round(p.epilogue_cycles),
             "floor_x16": round(16 * p.iteration_cycles),
             "merge_cycles": merge,
@@ -189,7 +194,8 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         "latency_cycles": round(
             f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
-        "epilogue_cycles": round(f.epilogue_cycles + epilogue),
+        "epilogue_cycles": round(f.epilogue_cycles),
+        "fused_cycles": fused,
         "end_cycles": 0,
         "floor_x16": 0,
         "merge_cycles": merge,
@@ -260,11 +266,11 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     ):
         masked = not is_persistent(config) and config.loop == "cutlass"
         rows = extent / -(-extent // block) if masked else block
-        row = _operand_row(gemm, operand, block, config, gpu)
-        piece = min(config.block_k, gemm.k) * size
-        boxed = is_persistent(config) and gemm.k_is_contiguous(operand)
-        received = config.block_k * size + (row - sectors_per_piece(piece, 0, gpu.l2.sector_bytes) if boxed else 0.0)
-        split = boxes.split_rows(piece, gemm.leading(operand) * size, gpu) if boxed else 0.0
+        run, pitch = _run(gemm, config, operand), gemm.leading(operand) * size
+        row, received, split = _row_bytes(run, pitch, config, gpu), float(config.block_k * size), 0.0
+        if is_persistent(config):
+            received += row - _row_bytes(run, 0, config, gpu)
+            split = boxes.split_rows(run[0], pitch, gpu)
         if narrow.is_narrow(gemm, config):  # L1 keeps the sector that two pieces share
             row = min(config.block_k, gemm.k) * size
         values[f"{operand}_l2_bytes"] = round(256 * row)
@@ -346,7 +352,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     launched = grid_m * grid_n * gemm.batch * config.split_k
     if config.n_ctas and is_persistent(config):
         launched = min(launched, max(1, config.n_ctas // size))
-    placement = place(gpu, fit.ctas_per_sm, size, launched)
+    placement = place(gpu, fit.ctas_per_sm, size, launched * size)
     if not len(placement.sm):
         raise ConfigError(
             f"cluster = {config.cluster_m}x{config.cluster_n}: no GPC of {gpu.name} has room for {size} CTAs at once"
