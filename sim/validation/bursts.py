@@ -26,7 +26,7 @@ def burst_section(bursts: Path, spaced: Path) -> str:
             f"## {spaced.name} against {bursts.name}",
             "",
             "Rows of gemm.csv were measured one after another. A board over its power lowers the clock for all that",
-            "follows for some 50 ms, whatever that is: so the same kernel took up to a fifth longer in a row that came",
+            "follows, for a while: so the same kernel took up to a fifth longer in a row that came",
             "after long ones. A prediction knows the row, not what came before it; it takes a kernel to slow down by",
             "its own burst alone (`activity.sustain_ms`). The clock after the burst tells which rows were held back.",
             "",
