@@ -23,13 +23,14 @@ from tests.command_line import one_error, process, tilewalk
 from tests.test_layers import loaded_by
 
 SHIPPED = ("microbench", "overheads", "topology", "ports", "power", "gemm", "tile_sweep", "counters", "sustained_load")
+FURTHER = ("gemm_more", "gemm_spaced", "counters_more", "tile_more")
 each_table = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 
 
 # What would be measured.
-@pytest.mark.parametrize("name", SHIPPED)
+@pytest.mark.parametrize("name", SHIPPED + FURTHER)
 def test_tables_have_the_columns_of_those_shipped(name: str) -> None:
-    with measured_path("h200_sxm", name).open(newline="") as file:
+    with measured_path("h200_sxm_further" if name in FURTHER else "h200_sxm", name).open(newline="") as file:
         assert tuple(next(csv.reader(file))) == TABLES[name].columns
 
 
@@ -50,6 +51,14 @@ def test_a_quick_run_is_short(table: Table) -> None:
 
 def test_nothing_loads_torch_before_it_measures() -> None:
     assert loaded_by("sim.measure.catalog") & {"torch", "triton", "cupy", "numba", "simpy"} == set()
+
+
+@pytest.mark.parametrize("name", FURTHER)
+def test_further_tables_hold_the_cases_of_today(name: str) -> None:
+    with measured_path("h200_sxm_further", name).open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    cases = [{column: str(value) for column, value in case.items()} for case in TABLES[name].cases(False)]
+    assert [{column: row[column] for column in case} for row, case in zip(rows, cases, strict=True)] == cases
 
 
 def test_random_shapes_keep_their_step() -> None:

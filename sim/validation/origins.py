@@ -40,7 +40,8 @@ def sensitivity_section(gpu: Gpu, tables: Mapping[str, Path], limit: int) -> str
     for label, setting in cases:
         moved = load_gpu(gpu.name, [setting] if setting else [])
         overall = {kind: validate(moved, path, limit=limit).overall for kind, path in tables.items()}
-        scores = [f"{overall[kind][score]:.2f}" for kind, score in COLUMNS.values()]
+        found = [overall[kind][score] for kind, score in COLUMNS.values()]
+        scores = ["-" if value is None else f"{value:.2f}" for value in found]
         lines.append(f"| {label} | {' | '.join(scores)} |")
     head = f"## Fitted constants moved, on {gpu.name}\n\nErrors on {limit} rows of each table, nothing fitted again."
     columns = ["constant", *COLUMNS]

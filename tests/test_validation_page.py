@@ -1,0 +1,76 @@
+"""The parts of docs/validation.md that are not scores: bursts, origins, sensitivities and the picture."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from hwmodels import load_gpu, measured_path, rows
+from sim.validation import validate
+from sim.validation.bursts import SAME, burst_section
+from sim.validation.origins import STEP, origins_section, sensitivity_section
+from sim.validation.report import Point, Report
+from viz.validation import LIMIT_PCT, draw_errors
+
+GPU = load_gpu("h200_sxm")
+PATHS = {kind: measured_path("h200_sxm", kind) for kind in ("gemm", "tile_sweep", "counters")}
+
+
+def write(path: Path, time_us: float, mhz: float, **changes: str) -> Path:
+    row = dict.fromkeys(SAME, "8") | {"time_us": str(time_us), "sm_mhz_after": str(mhz)} | changes
+    with path.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, row)
+        table.writeheader()
+        table.writerow(row)
+    return path
+
+
+def test_bursts_are_set_beside_launches_that_lie_apart(tmp_path: Path) -> None:
+    spaced = write(tmp_path / "apart.csv", 1000, 1980)
+    page = burst_section(write(tmp_path / "burst.csv", 1200, 1500), spaced)
+    assert "| 8 x 8 x 8 | 1,000 | 1,200 | 1.20 | 1500" in page
+    assert "1.20" not in burst_section(write(tmp_path / "burst.csv", 1200, 1500, kernel="another"), spaced)
+
+
+def test_shipped_bursts_were_held_back_where_the_clock_says_so() -> None:
+    page = burst_section(PATHS["gemm"], measured_path("h200_sxm_further", "gemm_spaced"))
+    found = [
+        line.split(" | ") for line in page.splitlines() if line.startswith("| ") and " x " in line and "m x" not in line
+    ]
+    assert len(found) == 15
+    for cells in found:
+        ratio, mhz = float(cells[3]), float(cells[4].rstrip(" |"))
+        assert ratio > 1.14 if mhz < 1600 else ratio < 1.03
+
+
+def test_every_value_that_no_datasheet_states_is_listed() -> None:
+    page = origins_section(GPU)
+    for row in rows(GPU):
+        assert (f"| {row.key} |" in page) == (row.kind not in ("datasheet", "derived"))
+
+
+@pytest.mark.slow
+def test_each_fitted_constant_is_moved_both_ways() -> None:
+    page = sensitivity_section(GPU, PATHS, 2)
+    for row in rows(GPU):
+        for sign in ("/", "x"):
+            assert (f"| {row.key} {sign} {STEP:g} |" in page) == (row.kind == "fitted")
+
+
+def test_errors_are_drawn_for_every_row_and_clipped() -> None:
+    points = (Point(10.0, 11.0, 1e9), Point(10.0, 100.0, 1e9))
+    figure = draw_errors([Report("gpu", "gemm", "gemm.csv", (), {}, (), 2, points=points)])
+    for axes in figure.axes:
+        drawn = axes.collections[0].get_offsets()[:, 1]
+        assert list(drawn) == pytest.approx([10, LIMIT_PCT])
+        assert axes.get_xlabel().endswith(")")
+        assert axes.get_xscale() == "log"
+
+
+def test_reports_hold_the_rows_they_compared() -> None:
+    report = validate(GPU, PATHS["gemm"], limit=5)
+    assert len(report.points) == report.overall["n"]
+    errors = [abs(p.predicted_us / p.measured_us - 1) for p in report.points]
+    assert 100 * sum(errors) / len(errors) == pytest.approx(report.overall["mape_pct"])
