@@ -402,18 +402,18 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
 def _spill(m, w, s, ag, sm, t):
     """Registers that do not fit come from local memory before the MMAs of an iteration and go back: both pass the SM's
     ports and L2, where their lines are taken to stay. Returns when they are there."""
-    n_bytes = w.spill_read_bytes
+    n_bytes, size = w.spill_read_bytes, w.cluster_size
     end = _store_port(m, s, sm, t, w.spill_bytes)
     for side in range(m.n_sides):
-        served = n_bytes + (w.spill_bytes * m.l2_write_weight_x256 >> 8) >> (m.n_sides - 1)
+        served = size * (n_bytes + (w.spill_bytes * m.l2_write_weight_x256 >> 8)) >> (m.n_sides - 1)
         end = max(end, _l2_serve(m, s, side, t, served))
     port = (n_bytes * m.port_x1k_per_kib >> 10) * s.fs_cycle >> 10
     sm.port_free = max(t, sm.port_free) + port
-    s.port_fs += port
-    s.l2_read += n_bytes
-    s.sm_read += n_bytes
-    s.l2_write += w.spill_bytes
-    s.sm_write += w.spill_bytes
+    s.port_fs += port * size
+    s.l2_read += n_bytes * size
+    s.sm_read += n_bytes * size
+    s.l2_write += w.spill_bytes * size
+    s.sm_write += w.spill_bytes * size
     end = max(end, sm.port_free) + m.l2_cycles * s.fs_cycle
     s.waits[L2] += end - t
     return end

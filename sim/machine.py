@@ -84,8 +84,8 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = No
         sm = _plain_order(gpu, sizes, ctas_per_sm, n_ctas or ctas_per_sm * gpu.sm.count)
         return Placement(sm, np.searchsorted(first, sm, side="right").astype(np.int64) - 1)
     alone = _singletons(gpu, sizes)
-    per_tpc = gpu.sm.sms_per_tpc * ctas_per_sm // cluster_size
-    slots = [(i, 0) for i in range(0, alone, gpu.sm.sms_per_tpc) for _ in range(per_tpc)]
+    tpcs = [(i, min(gpu.sm.sms_per_tpc, alone - i)) for i in range(0, alone, gpu.sm.sms_per_tpc)]
+    slots = [(i, 0) for i, n_sms in tpcs for _ in range(n_sms * ctas_per_sm // cluster_size)]
     begins = [alone, *[0] * (len(sizes) - 1)]
     rooms = [(size - begin) * ctas_per_sm // cluster_size for size, begin in zip(sizes, begins, strict=True)]
     shares = _shares(rooms, (n_ctas or ctas_per_sm * gpu.sm.count) // cluster_size - len(slots))

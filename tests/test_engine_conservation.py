@@ -34,6 +34,7 @@ GPUS = {
     "little L2": ("l2.capacity_mib=0.125",),
     "one partition": ("l2.partitions=1", "l2.capacity_mib=0.0625"),
     "few SMs": ("sm.count=6", "sm.singleton_tpcs=0"),
+    "odd SMs": ("sm.count=5",),
     "slow HBM": ("hbm.bandwidth_gb_per_s=100",),
     "slow L2": ("l2.bytes_per_clk=200", "l2.gpc_port_bytes_per_clk=64"),
 }
@@ -369,3 +370,11 @@ def test_partial_sums_beyond_l2_come_back_from_hbm():
     assert reduction.bytes["l2"] == fits.kernels[-1].bytes["l2"] == {"read": partial_bytes, "write": gemm.c_bytes}
     assert reduction.time_s == fits.kernels[-1].time_s  # HBM keeps up
     assert slow.kernels[-1].time_s > sum(slow.kernels[-1].bytes["hbm"].values()) / 10e9
+
+
+def test_every_cta_of_a_cluster_spills() -> None:
+    """Twice the L2 writes of one CTA's spills, and C as without a cluster."""
+    gemm, config = Gemm(512, 512, 512), multistage(256, 256, 64, 3, warps=4)
+    alone, pair = (execute(gemm, replace(config, cluster_m=size), gpu("whole")).kernel.bytes for size in (1, 2))
+    assert alone["smem"]["write"] == pair["smem"]["write"] == gemm.c_bytes
+    assert alone["l2"]["write"] == pair["l2"]["write"] > gemm.c_bytes

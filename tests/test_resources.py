@@ -183,6 +183,7 @@ def test_more_of_everything_never_lowers_occupancy(gpu):
         (tile(block_k=True), SQUARE, H200, "block_k = True"),
         (tile(block_m=128.0), SQUARE, H200, "block_m = 128.0"),  # type: ignore[arg-type]
         (tile(block_m=96), SQUARE, H200, "M side of a wgmma tile = 96: must be a multiple of 64"),
+        (tile(block_n=1), SQUARE, H200, "N side of a wgmma tile = 1: must be a multiple of 8"),
         (tile(block_n=100), SQUARE, H200, "N side of a wgmma tile = 100: must be a multiple of 8"),
         (tile(block_k=8), SQUARE, H200, "k bytes of a wgmma tile = 16: must be a multiple of 32"),
         (tile(24, 64), SQUARE, H200, "M side of a mma_sync tile = 24: must be a multiple of 16"),

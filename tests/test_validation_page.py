@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hwmodels import load_gpu, measured_path, rows
@@ -63,7 +64,7 @@ def test_errors_are_drawn_for_every_row_and_clipped() -> None:
     points = (Point(10.0, 11.0, 1e9), Point(10.0, 100.0, 1e9))
     figure = draw_errors([Report("gpu", "gemm", "gemm.csv", (), {}, (), 2, points=points)])
     for axes in figure.axes:
-        drawn = axes.collections[0].get_offsets()[:, 1]
+        drawn = np.asarray(axes.collections[0].get_offsets())[:, 1]
         assert list(drawn) == pytest.approx([10, LIMIT_PCT])
         assert axes.get_xlabel().endswith(")")
         assert axes.get_xscale() == "log"

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hwmodels.errors import ConfigError
+from sim.records import MAX_STAGES
 from sim.schedule.config import KernelConfig
 from sim.schedule.operands import operand_types
 from workloads.gemm import MAX_DIMENSION, Gemm
@@ -341,7 +342,7 @@ def _waves(tiles: tuple[int, int], cluster: list[int], n_ctas: int) -> int:
 
 
 def _filling_stages(t0: int, t1: int, k_bytes: int) -> int:
-    return max(1, (SM90_SMEM_BYTES - SM90_EPILOGUE_BYTES) // ((t0 + t1) * k_bytes))
+    return min(MAX_STAGES, max(1, (SM90_SMEM_BYTES - SM90_EPILOGUE_BYTES) // ((t0 + t1) * k_bytes)))
 
 
 # CUTLASS 3.

@@ -349,8 +349,8 @@ def _check_shape(config: KernelConfig, gemm: Gemm) -> None:
     unit_m, unit_k = (64, 32) if config.mma == "wgmma" else (16, 16)
     k_bytes = config.block_k * gemm.a_element_bytes
     for what, value, unit in (("M side", side_m, unit_m), ("N side", side_n, 8), ("k bytes", k_bytes, unit_k)):
-        if value % unit:
-            raise refused(f"{what} of a {config.mma} tile = {value}", f"a multiple of {unit}")
+        if value % unit or not value:
+            raise refused(f"{what} of a {config.mma} tile = {value}", f"a multiple of {unit} above 0")
     if config.mma == "wgmma" and (config.warps % 4 or config.warps < (8 if is_warp_specialised(config) else 4)):
         raise refused(f"warps = {config.warps}", "whole warpgroups of 4 for wgmma, one of them the producer with TMA")
 
