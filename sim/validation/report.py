@@ -129,7 +129,7 @@ def markdown(
 ) -> str:
     """A page for the docs: `picture` (its place), by group with the roofline beside, worst rows, rows skipped, `more`
     sections, and what was fitted."""
-    shown = [f"![Error of every row against its time and against its size]({picture})"] if picture else []
+    shown = [f'<img src="{picture}" alt="Error of every row against its time and against its size">'] if picture else []
     sections = [*(_section(report) for report in reports), *more]
     fitted = {constant["name"]: constant for report in reports for constant in report.fitted}
     return "\n\n".join([f"# {title}", _INTRODUCTION, *shown, *sections, _fitted_section(list(fitted.values()))]) + "\n"
