@@ -149,7 +149,6 @@ class Hbm(Section):
     copy_fraction: float = constant(0.01, 1, "of the peak that long copies reach, bytes read and written counted")
     latency_ns: float = quantity(1, 100_000, "added to the L2 latency when a line comes from memory")
     row_open_bytes: float = constant(0, 100_000, "bytes that could have moved in the time it takes to open a DRAM row")
-    jitter_ns: float = constant(0, 100_000, "width of what memory adds to a load's latency, more or less than its mean")
     spread_ns: float = constant(0, 100_000, "added for each doubling of the lines of a chunk: its slowest line")
 
 
@@ -213,6 +212,7 @@ class Kernel(Section):
     """What every kernel pays."""
 
     floor_us: float = constant(0, 1000, "kernel time outside its CTAs: launch and drain of the grid")
+    launch_ns: float = constant(0, 1000, "from the start of one CTA or cluster of a grid to that of the next")
     turnround_cycles: float = constant(0, 1e6, "from the end of a CTA to the first instruction of the next in its slot")
 
 
@@ -236,8 +236,12 @@ class Persistent(Section):
 
     start_cycles: float = constant(0, 1e6, "from kernel start to the first load")
     load_cycles: float = constant(0, 100_000, "latency of a TMA copy beyond that of a plain load")
+    fill_cycles: float = constant(0, 1000, "between the loads of two stages of a ring that fills")
     epilogue_cycles: float = constant(0, 1e6, "end of a CTA's last tile, beyond its stores")
     iteration_cycles: float = constant(0, 100_000, "least time between two stages' MMAs")
+    reorder_fraction: float = constant(
+        0, 2, "part of the memory requests that come while a stage waits for memory and are served before it"
+    )
     off_pair_bytes: float = constant(
         0, 1024, "bytes a TMA box reads beyond its sectors for a row that does not start at a pair of sectors"
     )
@@ -262,6 +266,8 @@ class Activity(Section):
     """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity."""
 
     active_mhz: float = constant(1, 20_000, "clock of a kernel that does not use the tensor cores")
+    few_sms_mhz: float = constant(0, 20_000, "gained where one SM works and the others idle")
+    few_sms: int = constant(1, 2**16, "SMs at work from which on nothing of that is left")
     tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
     sustained_tensor_mhz: float = constant(
         0, 20_000, "as tensor_mhz, once tensor-bound work has lasted sustain_ms; 0: what the board's power leaves"

@@ -22,7 +22,7 @@ from numba import njit
 
 NEVER = 2**63 - 1
 OK, TOO_LONG, PAUSED = 0, 1, 2
-START, READY, DONE, END = 0, 1, 2, 3
+START, READY, DONE, END, FILL, WAIT = 0, 1, 2, 3, 4, 5
 MMA, HBM, L2, PORT, BARRIER, ISSUE, BEGIN, EPILOGUE = 0, 1, 2, 3, 4, 5, 6, 7
 HOME, COPY, DIRTY = 1, 2, 4
 
@@ -178,7 +178,6 @@ def _lookup_slow(m, w, s, ag, nodes, chunk, i, held, hbm_fs, t):
     side = ag.side
     part = (held + m.n_sides - 1) >> (m.n_sides - 1)
     nodes[i].part = part
-    hbm_fs += _noise(ag, m.hbm_jitter_1024fs) * 1024 - m.hbm_jitter_1024fs * 512
     arrival, missed, far = t, False, False
     if m.n_sides == 2 and not nodes[i].have & COPY:
         far = True
@@ -237,15 +236,16 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, a
         s.n_coalesced += 1
         s.coalesced += n_bytes - left
         last = max(_l2_read(m, s, ag, t, left)) + m.l2_cycles * s.fs_cycle if left else t
-        return max(entry.due, last), L2
+        return max(entry.due, last), HBM if entry.due & 1 and entry.due >= last else L2
     arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
     served, port = _l2_read(m, s, ag, t, n_bytes)
     cycles = m.l2_cycles + m.far_cycles if far else m.l2_cycles
-    data = max(served, arrival, port) + cycles * s.fs_cycle
+    from_hbm = arrival > max(served, port)
+    data = (max(served, arrival, port) + cycles * s.fs_cycle) | 1 if from_hbm else (max(served, port) + cycles * s.fs_cycle) & -2
     if not alone:
         entry.until = max(asked, arrival) + w.merge_cycles * s.fs_cycle
         entry.due = data
-    return data, HBM if arrival > max(served, port) else L2
+    return data, HBM if from_hbm else L2
 
 
 @jit
@@ -392,6 +392,8 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
     ready, why = _deliver(m, w, s, ag, sm, t, data, why)
     ag.ready[ag.p_slot] = ready
     ag.why[ag.p_slot] = why
+    ag.queued[ag.p_slot] = s.hbm_fs
+    ag.served[ag.p_slot] = s.hbm_free
     if ag.traced:
         _span(s, spans, 1, ag, ag.p_item, k, t, ready)
     ag.p_k += 1
@@ -493,16 +495,46 @@ def _active(s, change, t):
 
 @jit
 def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
-    """A CTA (or cluster) starts running at t: fill the ring, then wait for the first stage."""
+    """A CTA (or cluster) starts running at t: its producer begins to fill the ring."""
     s.waits[BEGIN] += t - ag.begun
     _active(s, w.cluster_size, t)
     if ag.traced:
         _span(s, spans, 0, ag, ag.p_item, 0, ag.begun, t)
-    for _ in range(w.depth):
+    ag.filled, ag.fill_at = 0, t
+    _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
+    _next_tile(w, ag)
+    return _go_on(m, w, s, ag, sm, spans, t)
+
+
+@jit
+def _fill(m, w, s, ag, sm, nodes, lrc, spans, t):
+    """Ask for the stages of a ring that is not full yet, one every `fill_cycles`: those due at t, one at least."""
+    while ag.filled < w.depth and (ag.fill_at <= t or ag.filled == 0):
         if w.persistent or ag.p_k < ag.p_nk:
             _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
-    _next_tile(w, ag)
-    return _await(w, s, ag, spans, t)
+        ag.filled = ag.filled + 1 if ag.p_item >= 0 else w.depth
+        ag.fill_at += w.fill_cycles * s.fs_cycle
+
+
+@jit
+def _go_on(m, w, s, ag, sm, spans, t):
+    """The consumer, free at t, goes on with its next stage, or its agent fills the ring before that is ready."""
+    why = ag.why[ag.c_slot]
+    if ag.filled < w.depth and ag.fill_at < ag.ready[ag.c_slot]:
+        s.waits[why] += ag.fill_at - t
+        ag.phase = FILL
+        return ag.fill_at
+    if why == HBM and ag.queued[ag.c_slot] and ag.ready[ag.c_slot] > t and w.reorder_x256:
+        at = max(t, ag.served[ag.c_slot])
+        s.waits[HBM] += at - t
+        ag.phase = WAIT
+        return at
+    at = _await(w, s, ag, spans, t)
+    if w.exclusive:
+        ag.phase = DONE
+        return _start_mma(m, w, s, ag, sm, spans, at)
+    ag.phase = READY
+    return at
 
 
 @jit
@@ -542,18 +574,17 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
     """An iteration's MMA is done: its stage is free. Returns the agent's next event time."""
     ag.c_k += 1
     ag.c_slot = _wrap(ag.c_slot, w.stages)
-    if w.persistent or ag.p_k < ag.p_nk:
+    if ag.filled < w.depth:
+        ag.filled -= 1
+        _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
+    elif w.persistent or ag.p_k < ag.p_nk:
         _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
     if ag.c_k == ag.c_nk:
         return _on_tile(m, w, s, ag, sm, nodes, spans, t)
     if not w.persistent and ag.issue_free > t:
         s.waits[ISSUE] += ag.issue_free - t
         t = ag.issue_free
-    at = _await(w, s, ag, spans, t)
-    if w.exclusive:
-        return _start_mma(m, w, s, ag, sm, spans, at)
-    ag.phase = READY
-    return at
+    return _go_on(m, w, s, ag, sm, spans, t)
 
 
 @jit
@@ -593,7 +624,7 @@ def _on_end(w, s, ag, spans, t):
 
 
 @jit
-def _roll(m, s, windows, t):
+def _roll(m, w, s, windows, t):
     """Close the activity window at t and set the clock from what went on in it."""
     _active(s, 0, t)
     span = t - s.win_start
@@ -604,7 +635,7 @@ def _roll(m, s, windows, t):
     row[5], row[6], row[7], row[8] = s.win_active * 1024.0 / max(span, 1), 1e9 / s.fs_cycle, s.win_start, t
     s.cycles_x1k += (span << 10) // s.fs_cycle
     if m.fixed_fs_per_cycle == 0 and span > 0:
-        mhz = m.idle_mhz - m.tensor_mhz * min(tensor_fs / (span * m.n_sm), 1.0)
+        mhz = m.idle_mhz + w.spare_mhz - m.tensor_mhz * min(tensor_fs / (span * m.n_sm), 1.0)
         s.fs_cycle = np.int64(1e9 / mhz)
     s.win_hbmr, s.win_hbmw, s.win_l2r, s.win_l2w = s.hbm_read, s.hbm_write, s.l2_read, s.l2_write
     s.win_tensor, s.win_active = s.tensor_fs, 0
@@ -647,11 +678,11 @@ def warm(m_, w_, s_, nodes, chunks, sizes):
 
 
 @jit
-def _launch(w, s, tree, agents):
-    """Give every agent its first item and its start."""
+def _launch(m, w, s, tree, agents):
+    """Give every agent its first item and its start, one after another."""
     for a in range(w.n_agents):
         if _take_item(w, s, agents[a]):
-            _push(tree, s.bits, a, w.start_cycles * s.fs_cycle)
+            _push(tree, s.bits, a, w.start_cycles * s.fs_cycle + a * m.launch_fs)
 
 
 @entry
@@ -663,12 +694,12 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
     m, w, s = m_[0], w_[0], s_[0]
     limit = np.int64(1) << (62 - s.bits)
     if s.n_events == 0:
-        _launch(w, s, tree, agents)
+        _launch(m, w, s, tree, agents)
     mask = (1 << s.bits) - 1
     while True:
         key = tree[1]
         if key == NEVER:
-            _roll(m, s, windows, s.end_fs)
+            _roll(m, w, s, windows, s.end_fs)
             return OK
         a, t = key & mask, key >> s.bits
         if t > limit:
@@ -677,7 +708,7 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
             s.paused_fs = t
             return PAUSED
         if t >= s.win_end:
-            _roll(m, s, windows, t)
+            _roll(m, w, s, windows, t)
         s.n_events += 1
         ag = agents[a]
         sm = sms[ag.sm]
@@ -687,8 +718,15 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
             ag.phase = DONE
             t = _start_mma(m, w, s, ag, sm, spans, t)
         elif ag.phase == START:
-            ag.phase = READY
             t = _begin(m, w, s, ag, sm, nodes, lrc, spans, t)
+        elif ag.phase == WAIT:
+            late = s.hbm_fs - ag.queued[ag.c_slot]
+            ag.queued[ag.c_slot] = 0
+            ag.ready[ag.c_slot] += late * w.reorder_x256 >> 8
+            t = _go_on(m, w, s, ag, sm, spans, t)
+        elif ag.phase == FILL:
+            _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
+            t = _go_on(m, w, s, ag, sm, spans, t)
         else:
             t = _on_end(w, s, ag, spans, t)
         _push(tree, s.bits, a, t)

@@ -180,7 +180,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         store_x1k_per_kib=0 if "sm_port" in without else round(2**20 / gpu.l2.sm_store_bytes_per_clk),
         gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
         l2_jitter_cycles=0 if "jitter" in without else round(gpu.l2.jitter_cycles),
-        hbm_jitter_1024fs=0 if "jitter" in without else round(gpu.hbm.jitter_ns * 1e6 / 1024),
+        launch_fs=0 if "cta_start" in without else round(gpu.kernel.launch_ns * 1e6),
         idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),
         tensor_mhz=round(sustained * gpu.activity.sustained_tensor_mhz or gpu.activity.tensor_mhz),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,

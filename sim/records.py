@@ -45,7 +45,8 @@ class Machine(NamedTuple):
     """1/1024 SM cycles for 1 KiB from L2 into one GPC."""
     l2_jitter_cycles: int
     """Width of what loads take more or less than their mean."""
-    hbm_jitter_1024fs: int
+    launch_fs: int
+    """From the launch of one CTA or cluster of a grid to the next."""
     idle_mhz: int
     tensor_mhz: int
     fixed_fs_per_cycle: int
@@ -58,6 +59,8 @@ class Work(NamedTuple):
 
     n_agents: int
     cluster_size: int
+    spare_mhz: int
+    """Clock gained as most SMs idle."""
     exclusive: int
     """1: no two agents share an SM, so a ready tile may start its MMA without an event of its own."""
     persistent: int
@@ -130,6 +133,10 @@ class Work(NamedTuple):
     barrier_cycles: int
     drain_cycles: int
     issue_cycles: int
+    reorder_x256: int
+    """Memory requests that come while a stage waits for memory and are served before it: this part of them."""
+    fill_cycles: int
+    """Between two stages of a ring that fills; 0: all are asked for at once."""
     latency_cycles: int
     """Of a load instruction beyond L2's own latency (TMA)."""
     epilogue_cycles: int
@@ -174,9 +181,11 @@ SCALARS = _record(
 )
 """Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
 AGENT = _record(
-    "number phase noise traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_item c_j "
+    "number phase filled fill_at noise traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_item c_j "
     "p_item p_k p_nk p_k0 p_a p_b p_rows_a p_rows_b p_j",
     ("ready", "i8", MAX_STAGES),
+    ("queued", "i8", MAX_STAGES),
+    ("served", "i8", MAX_STAGES),
     ("queue", "i8", MAX_STAGES + 2),
     ("why", "u1", MAX_STAGES),
     places="sm gpc side c_slot p_slot",

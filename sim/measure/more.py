@@ -1,4 +1,4 @@
-"""gemm_more.csv, gemm_spaced.csv, counters_more.csv, tile_more.csv: shapes that the four older tables leave open.
+"""gemm_more.csv, gemm_short.csv, gemm_spaced.csv, counters_more.csv, tile_more.csv: shapes that the four older tables leave open.
 
 Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a
 line; matrices read once at growing sizes; and large GEMMs whose launches lie apart, so that the board's power limit
@@ -35,6 +35,8 @@ OFFSETS = (0, 8, 16, 32, 48, 64, 96)
 """Elements of bf16 by which a pitch exceeds a multiple of 256 B."""
 STREAMED = {1024: 4096, 2048: 4096, 4096: 2048, 8192: 2048}
 """k: step of n."""
+SHORT = [(m, n, k) for m in (8, 128) for n in (1024, 2048, 4096, 8192, 16384) for k in (64, 256, 512, 1024, 1536, 3072)]
+"""m, n, k of kernels of a few microseconds: one round of tiles, one ring of stages or a little more."""
 SPACED = (
     (2048, 8192, 28672), (1024, 57344, 8192), (2048, 57344, 8192), (4096, 4096, 11008), (512, 8192, 28672),
     (1024, 3584, 18944), (512, 128256, 4096), (2048, 49152, 12288), (8192, 8192, 8192), (10240, 10240, 10240),
@@ -73,6 +75,11 @@ def _gemms(quick: bool) -> list[Case]:
     return found[::16] if quick else found
 
 
+def _short(quick: bool) -> list[Case]:
+    found = [gemm.case((f"short.m{m}", m, n, k), l2=l2) for l2 in ("cold", "warm") for m, n, k in SHORT]
+    return found[::16] if quick else found
+
+
 def _counters(quick: bool) -> list[Case]:
     rounds = [(m, 8192, k) for m in (2048, 4096) for k in (512, 1024, 2048)]
     found = [(m, n, k) for _, m, n, k in pitches() + streams()[::4]] + rounds
@@ -108,6 +115,7 @@ def _after_a_pause(call: Callable[[int], Any], i: int) -> Any:
 
 TABLES = (
     replace(gemm.TABLE, name="gemm_more", about="as gemm: layers of other models, pitches, streams", cases=_gemms),
+    replace(gemm.TABLE, name="gemm_short", about="as gemm: kernels of a few microseconds, cold and warm", cases=_short),
     replace(
         gemm.TABLE,
         name="gemm_spaced",

@@ -174,6 +174,8 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "barrier_cycles": 0,
             "drain_cycles": 0,
             "issue_cycles": 0,
+            "fill_cycles": round(p.fill_cycles),
+            "reorder_x256": round(256 * p.reorder_fraction),
             "latency_cycles": round(p.load_cycles),
             "epilogue_cycles": 0,
             "fused_cycles": fused,
@@ -191,6 +193,8 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         "barrier_cycles": round(f.barrier_cycles),
         "drain_cycles": round(f.drain_cycles),
         "issue_cycles": 0 if by_registers else round(_issue_cycles(gemm, config, gpu, l1)),
+        "fill_cycles": 0,
+        "reorder_x256": 0,
         "latency_cycles": round(
             f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
@@ -344,6 +348,13 @@ def _costs(
     return values, flops
 
 
+def _spare_mhz(gpu: Gpu, n_ctas: int) -> int:
+    """What the clock gains where a grid leaves most SMs idle; the boost clock is the limit."""
+    a = gpu.activity
+    gain = a.few_sms_mhz * max(0.0, 1 - (n_ctas - 1) / a.few_sms)
+    return round(min(gain, max(0.0, gpu.clock.boost_mhz - a.active_mhz)))
+
+
 def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
     """Schedule `gemm` as `config` on `gpu`. Raises ConfigError (from `occupancy`) where the kernel does not fit."""
     fit = occupancy(config, gemm, gpu)
@@ -372,6 +383,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     work = Work(
         n_agents=agents,
         cluster_size=size,
+        spare_mhz=_spare_mhz(gpu, agents * size),
         exclusive=int((fit.ctas_per_sm == 1 or agents <= gpu.sm.count // size) and not values["spill_bytes"]),
         persistent=int(is_persistent(config)),
         static=int(static),
