@@ -204,6 +204,14 @@ def test_more_of_everything_never_lowers_occupancy(gpu):
         (nvjet("64x64_64x4_4x8_h_bz_TNT"), SQUARE, H200, "cluster = 8x4: at most 16 CTAs"),
         (nvjet("64x8_64x4_16x1_h_bz_TNT"), SQUARE, H200, "block_m = 8: must be a multiple of 16"),
         (tile(mma="mma_sync", cluster_m=2), SQUARE, A100, "cluster = 2x1: must be 1x1 on a100_sxm_80gb"),
+        (tile(cluster_m=2), SQUARE, H200, "cluster = 2x1: must be 1x1 with loads = 'cp_async'"),
+        (tile(loads="ldg", cluster_n=4), SQUARE, H200, "cluster = 1x4: must be 1x1 with loads = 'ldg'"),
+        (
+            replace(tile(cluster_n=2, split_k=2), family="split_k"),
+            SQUARE,
+            H200,
+            "cluster = 1x2: must be 1x1 with loads = 'cp_async'",
+        ),
         (
             replace(tile(split_k=65), family="split_k"),
             SQUARE,

@@ -364,6 +364,11 @@ def _check_cluster(config: KernelConfig, gpu: Gpu) -> None:
     most = min(MAX_CLUSTER, gpu.sm.sms_per_tpc * gpu.sm.tpcs_per_gpc)
     if size > most:
         raise _over(f"cluster = {config.cluster_m}x{config.cluster_n}", f"at most {most} CTAs")
+    if config.loads != "tma":
+        raise refused(
+            f"cluster = {config.cluster_m}x{config.cluster_n}",
+            f"1x1 with loads = {config.loads!r}: only TMA loads for several CTAs at once",
+        )
     for name, block, cluster in (
         ("block_m", config.block_m, config.cluster_n),
         ("block_n", config.block_n, config.cluster_m),
