@@ -89,6 +89,7 @@ REFUSED = {
     "gemm 4 4 4 --clock 1_000": ("--clock", "'1_000'", "100 to 10000 MHz"),
     "gemm 4 4 4 --clock -5": ("--clock", "'-5'", "100 to 10000 MHz"),
     "gemm 4 4 4 --kernel-name sgemm": ("kernel name", "'sgemm'", "nvjet"),
+    "gemm 4 4 4 --layout nt --kernel-name nvjet_sm90_tst_64x64_64x4_1x1_h_bz_TNT": ("64x64", "layout tn", "'nt'"),
     "gemm 4 4 4 --gpu h300": ("GPU", "'h300'", "h200_sxm"),
     "gemm 4 4 4 --set hbm.bandwidth=1": ("hbm.bandwidth", "hbm.bandwidth_gb_per_s"),
     "gemm 4 4 4 --set hbm.bandwidth_gb_per_s=nan": ("hbm.bandwidth_gb_per_s", "nan", "0.1 to 1000000"),

@@ -137,7 +137,7 @@ def test_warp_specialised_kernels_take_the_whole_register_file():
 def test_boxes_of_operands_along_m_or_n_are_padded_to_128_bytes():
     name = "96x128_64x6_2x1_v_bz_NTN"
     along_k, along_mn = SQUARE, replace(SQUARE, layout="nt")
-    grown = smem_bytes(nvjet(name), along_mn, H200) - smem_bytes(nvjet(name), along_k, H200)
+    grown = smem_bytes(nvjet(name, along_mn), along_mn, H200) - smem_bytes(nvjet(name, along_mn), along_k, H200)
     assert grown == 6 * 32 * 64 * 2  # 96 columns of B become 128
 
 
@@ -303,7 +303,8 @@ def test_persistent_menu_is_the_tiles_seen_in_the_names():
     with open(MEASURED / "gemm.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["kernel"].startswith(("nvjet_sm90_tst", "nvjet_sm90_hsh")):
-                gemm = Gemm(int(row["m"]), int(row["n"]), int(row["k"]), dtype=row["dtype"])
+                sizes = (int(row[key]) for key in "mnk")
+                gemm = Gemm(*sizes, dtype=row["dtype"], layout=row["layout"])
                 config = parse_kernel_name(row["kernel"], gemm, row["grid"])
                 seen.add(replace(config, name="", n_ctas=None, split_k=1, family="persistent"))
     assert bf16 == seen
