@@ -118,6 +118,7 @@ FITS_NOT = {
     "--gpu t4 --dtype fp16 --family persistent": "nothing fits t4",
     "--gpu v100_sxm2_32gb --dtype fp8_e4m3": "fp8_e4m3",
     "--gpu t4 --dtype fp16 --cluster 2x1": "1x1 on t4",
+    "--family persistent --ldc 4097": "leading dimension of C = 8194 B: must be a multiple of 16 B",
     "--family multistage --cluster 2x1": "cluster = 2x1: must be 1x1 with loads = 'cp_async'",
     "--lda 4097 --family split_k --tile 64x16x32 --cluster 8x1": "cluster = 8x1: must be 1x1 with loads = 'ldg'",
 }

@@ -201,6 +201,18 @@ def test_more_of_everything_never_lowers_occupancy(gpu):
             H200,
             "leading dimension of A = 136 B: must be a multiple of 16 B",
         ),
+        (
+            nvjet("64x64_64x4_1x1_h_bz_TNT"),
+            replace(SQUARE, ldc=4097),
+            H200,
+            "leading dimension of C = 8194 B: must be a multiple of 16 B with loads = 'tma'",
+        ),
+        (
+            replace(nvjet("64x64_64x4_1x1_h_bz_TNT"), family="split_k", split_k=2),
+            Gemm(64, 68, 4096),
+            H200,
+            "leading dimension of C = 136 B: must be a multiple of 16 B with loads = 'tma'",
+        ),
         (nvjet("64x64_64x4_4x8_h_bz_TNT"), SQUARE, H200, "cluster = 8x4: at most 16 CTAs"),
         (nvjet("64x8_64x4_16x1_h_bz_TNT"), SQUARE, H200, "block_m = 8: must be a multiple of 16"),
         (tile(mma="mma_sync", cluster_m=2), SQUARE, A100, "cluster = 2x1: must be 1x1 on a100_sxm_80gb"),

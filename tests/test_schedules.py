@@ -173,7 +173,7 @@ def test_slices_are_even_and_leave_none_empty(n_k, split):
 @pytest.mark.small
 @pytest.mark.parametrize("config", [multistage(), persistent(cluster_m=2), multistage(split_k=3)])
 def test_chunks_of_a_b_and_c_follow_each_other(config):
-    work = plan(Gemm(1000, 300, 504, batch=2), config).work
+    work = plan(Gemm(1000, 304, 504, batch=2), config).work
     tiles_m, tiles_n = work.grid_m * config.cluster_m, work.grid_n * config.cluster_n
     assert work.first_b == 2 * tiles_m * work.n_k
     assert work.first_c - work.first_b == 2 * tiles_n * work.n_k
