@@ -50,8 +50,8 @@ def main(what: str) -> None:
         further = [validate(gpu, measured_path(FURTHER, table)) for table in FURTHER_TABLES]
         bursts = burst_section(paths["gemm"], measured_path(FURTHER, "gemm_spaced"))
         moved = sensitivity_section(gpu, paths, ABLATION_ROWS)
-        more = [bursts, ablated, moved, origins_section(gpu)]
-        page = markdown([*reports, *further], more=more, picture=PICTURE)
+        more = [bursts, ablated, moved]
+        page = markdown([*reports, *further], more=more, picture=PICTURE, origins=origins_section(gpu))
         (DOCS / "validation.md").write_text(page, encoding="utf-8")
         draw_errors([*reports, *further[:2]]).savefig(DOCS / PICTURE, dpi=120)
         write_expected_errors(reports)

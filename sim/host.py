@@ -98,7 +98,7 @@ class Hbm:
             raise ConfigError(
                 f"HBM of {self._gpu_name}: {name} ({n_bytes / 1e9:.3f} GB), with {self.used_bytes / 1e9:.3f} GB in use,"
                 f" needs {needed_bytes / 1e9:.3f} GB; hbm.capacity_gb = {self.capacity_bytes / 1e9:g} is "
-                f"{needed_bytes - self.capacity_bytes} bytes too small"
+                f"{(needed_bytes - self.capacity_bytes) / 1e9:.3g} GB too small"
             )
         self._held[name] = n_bytes
         self.peak_bytes = max(self.peak_bytes, needed_bytes)

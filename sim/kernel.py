@@ -84,7 +84,7 @@ def _agents(machine: rec.Machine, plan: Plan, traced_sms: int) -> Records:
 
 def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
     """Fresh state: large tables are zero-filled and so take memory only where they are touched."""
-    bits = max(1, (plan.work.n_agents - 1).bit_length())
+    bits = max(1, (max(1, plan.work.cluster_size // 2) * plan.work.n_agents - 1).bit_length())  # 2^63 fs of all CTAs
     clock = machine.fixed_fs_per_cycle or fs_per_cycle(machine.idle_mhz + plan.work.spare_mhz)
     n_chunks = plan.work.n_chunks
     scalars = {

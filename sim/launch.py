@@ -13,6 +13,8 @@ from sim.host import HostOutcome, play
 from sim.program import KernelTime, Launch, Part, Program, Tensor
 from sim.schedule.beside import partial_bytes
 from sim.schedule.config import KernelConfig
+from sim.schedule.fields import check_fields
+from sim.schedule.plan import reduced_splits
 from workloads.gemm import Gemm
 
 LEAST_PIECES = 16
@@ -29,19 +31,42 @@ def check_memory(gemm: Gemm, gpu: Gpu, stream_weights: bool) -> None:
     """Raise `ConfigError` where the tensors cannot be in HBM, with what would help; pieces are judged when cut."""
     if stream_weights and gemm.weights == "hbm":
         raise ConfigError("stream-weights: needs weights in host memory, pinned or pageable, but weights = 'hbm'")
-    needed = sum(tensor.bytes for tensor in _tensors(gemm) if not (stream_weights and tensor.name == "b"))
+    tensors = _tensors(gemm)
+    needed = sum(tensor.bytes for tensor in tensors if not (stream_weights and tensor.name == "b"))
     if needed > _capacity_bytes(gpu):
-        raise _too_large(gemm, gpu, needed, stream_weights)
+        helps = needed - gemm.allocation_bytes("b") < _capacity_bytes(gpu) and not stream_weights
+        cure = "; --weights pinned --stream-weights brings b in piece by piece" if helps else ""
+        raise _too_large(tensors, gpu, needed, ", b in pieces" if stream_weights else "", cure)
 
 
-def _too_large(gemm: Gemm, gpu: Gpu, needed: int, stream_weights: bool) -> ConfigError:
-    sizes = ", ".join(f"{tensor.name} {tensor.bytes / 1e9:.3g} GB" for tensor in _tensors(gemm))
-    helps = needed - gemm.allocation_bytes("b") < _capacity_bytes(gpu)
-    cure = "; --weights pinned --stream-weights brings b in piece by piece" if helps and not stream_weights else ""
+def check_partial_sums(gemm: Gemm, config: KernelConfig, gpu: Gpu, stream_weights: bool) -> None:
+    """Raise `ConfigError` where what the slices of split-K leave does not fit HBM beside all tensors, or beside A, C
+    and two pieces of B where weights are streamed, and for fields of no kernel."""
+    check_fields(config)
+    if stream_weights:
+        _pieces(gemm, config, gpu)
+        return
+    splits = reduced_splits(gemm, config)
+    tensors = (*_tensors(gemm), Tensor(PARTIAL, partial_bytes(gemm, splits)))
+    needed = sum(tensor.bytes for tensor in tensors)
+    if tensors[-1].bytes and needed > _capacity_bytes(gpu):
+        most = (_capacity_bytes(gpu) - needed + tensors[-1].bytes) // (tensors[-1].bytes // splits)
+        cure = f"must be 2 to {most}" if most > 1 else "must be 1, as not even two slices fit"
+        raise _too_large(tensors, gpu, needed, "", f"; split_k = {config.split_k}: {cure} (kernel configuration)")
+
+
+def _too_large(tensors: tuple[Tensor, ...], gpu: Gpu, needed: int, how: str, cure: str) -> ConfigError:
+    sizes = ", ".join(f"{tensor.name} {_gb(tensor.bytes, 3)}" for tensor in tensors)
     return ConfigError(
-        f"HBM of {gpu.name}: {needed / 1e9:.4g} GB needed ({sizes}{', b in pieces' if stream_weights else ''}), "
+        f"HBM of {gpu.name}: {_gb(needed, 4)} needed ({sizes}{how}), "
         f"at most hbm.capacity_gb = {gpu.hbm.capacity_gb:g}{cure}"
     )
+
+
+def _gb(n_bytes: int, digits: int) -> str:
+    """As GB, with so many digits or all of a whole number."""
+    gb = n_bytes / 1e9
+    return f"{gb:.{digits}g} GB" if gb < 10**digits else f"{gb:.0f} GB"
 
 
 def _capacity_bytes(gpu: Gpu) -> int:
@@ -112,7 +137,7 @@ def _under_copies(call: Call, gpu: Gpu, options: Options) -> Under:
 def _streamed(call: Call, gpu: Gpu, options: Options) -> tuple[tuple[Tensor, ...], tuple[Launch, ...]]:
     """One launch whose parts are GEMMs on pieces of B; equal pieces are simulated once."""
     others = tuple(tensor for tensor in _tensors(call.gemm) if tensor.name != "b")
-    pieces = pieces_of(call.gemm, call.plan.config, gpu, _capacity_bytes(gpu) - sum(tensor.bytes for tensor in others))
+    pieces = _pieces(call.gemm, call.plan.config, gpu)
     config = dataclasses.replace(call.plan.config, n_ctas=None)
     calls = {piece: run_call(piece, config, gpu, options.untraced()) for piece in dict.fromkeys(pieces)}
     kernel_s = {piece: _total(_under_copies(found, gpu, options)) for piece, found in calls.items()}
@@ -123,27 +148,37 @@ def _streamed(call: Call, gpu: Gpu, options: Options) -> tuple[tuple[Tensor, ...
     return (*others, *partial, weights), (Launch(call.main.name, reads, ("c",), parts, weights="b"),)
 
 
+def _pieces(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[Gemm, ...]:
+    """`pieces_of` in the room that everything but B leaves."""
+    others = sum(tensor.bytes for tensor in _tensors(gemm) if tensor.name != "b")
+    return pieces_of(gemm, config, gpu, _capacity_bytes(gpu) - others)
+
+
 def _total(under: Under) -> KernelTime:
     return lambda gb_per_s: under(gb_per_s).time_s
 
 
 def pieces_of(gemm: Gemm, config: KernelConfig, gpu: Gpu, room_bytes: int) -> tuple[Gemm, ...]:
-    """GEMMs on pieces of B of which two fit `room_bytes`: runs of whole tiles along n, or of batches if those are more.
+    """GEMMs on pieces of B of which two fit `room_bytes` beside one's partial sums: runs of whole tiles along n, or of
+    batches if those are more.
 
     Raises `ConfigError` where the smallest piece is too large, or too many would be needed.
     """
     tile = config.block_n * config.cluster_n
     along, extent, unit = max(("n", gemm.n, tile), ("batch", gemm.batch, 1), key=lambda cut: -(-cut[1] // cut[2]))
     units = -(-extent // unit)
-    needed = max(LEAST_PIECES, -(-2 * gemm.b_bytes // max(1, room_bytes)))
+    splits = reduced_splits(gemm, config)
+    needed = max(LEAST_PIECES, -(-(2 * gemm.b_bytes + partial_bytes(gemm, splits)) // max(1, room_bytes)))
     step = max(1, units // needed) * unit
     sizes = [min(step, extent - start) for start in range(0, extent, step)]
     pieces = tuple(_piece(gemm, along, size) for size in sizes)
-    if 2 * pieces[0].b_bytes > room_bytes or len(pieces) > MOST_PIECES:
+    partial = partial_bytes(pieces[0], splits)
+    if 2 * pieces[0].b_bytes + partial > room_bytes or len(pieces) > MOST_PIECES:
         size_gb, room_gb = pieces[0].b_bytes / 1e9, room_bytes / 1e9
+        beside, fewer = (f" beside {partial / 1e9:.4g} GB of partial sums", ", fewer slices") if partial else ("", "")
         raise ConfigError(
-            f"stream-weights: {len(pieces)} pieces of b of {size_gb:.4g} GB, two in HBM at a time: must be at most "
-            f"{MOST_PIECES} and fit the {room_gb:.4g} GB that a and c leave on {gpu.name}; a narrower tile "
+            f"stream-weights: {len(pieces)} pieces of b of {size_gb:.4g} GB, two in HBM at a time{beside}: must be at "
+            f"most {MOST_PIECES} and fit the {room_gb:.4g} GB that a and c leave on {gpu.name}; a narrower tile{fewer} "
             "or a smaller batch helps"
         )
     return pieces

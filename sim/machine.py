@@ -97,7 +97,8 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = No
 
 
 def _shares(rooms: list[int], n_clusters: int) -> list[int]:
-    """How many of `n_clusters` each GPC gets, dealt out one by one to those with room."""
+    """How many of `n_clusters` each GPC gets, dealt out one by one to those with room. Those on GPC 0's singleton TPCs
+    do not count: it gets its turn all the same (merging.csv, place_policy)."""
     shares = [0] * len(rooms)
     while n_clusters > 0 and shares != rooms:
         for g, room in enumerate(rooms):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.call import Call, Options, run_call
-from sim.launch import check_memory, play_call
+from sim.launch import check_memory, check_partial_sums, play_call
 from sim.machine import MECHANISMS
 from sim.report import build_result
 from sim.result import Result
@@ -58,7 +58,12 @@ def simulate(
     _check(options)
     check_memory(workload, gpu, stream_weights)
     configs, most = ((config,), 1) if config is not None else candidates(workload, gpu, family, tile)
-    calls = _calls(workload, configs, gpu, options.untraced(), most, progress or (lambda done, total: None))
+
+    def call(config: KernelConfig) -> Call:
+        check_partial_sums(workload, config, gpu, stream_weights)
+        return run_call(workload, config, gpu, options.untraced())
+
+    calls = _calls(call, configs, most, progress or (lambda done, total: None))
     best = min(calls, key=lambda call: call.time_s)
     if trace:
         best = run_call(workload, best.plan.config, gpu, options)
@@ -68,13 +73,13 @@ def simulate(
 
 
 def _calls(
-    gemm: Gemm, configs: Sequence[KernelConfig], gpu: Gpu, options: Options, most: int, progress: Progress
+    run: Callable[[KernelConfig], Call], configs: Sequence[KernelConfig], most: int, progress: Progress
 ) -> Iterator[Call]:
-    """Calls of the first `most` configurations that are not refused; where all are, raises the first refusal."""
+    """Calls of the first `most` configurations that `run` does not refuse; where it refuses all, raises the first."""
     done, refusals = 0, list[ConfigError]()
     for config in configs:
         try:
-            call = run_call(gemm, config, gpu, options)
+            call = run(config)
         except ConfigError as error:
             refusals.append(error)
             continue

@@ -32,6 +32,16 @@ BY_ITEMS = ("l2_write", "sm_write", "written", "n_stores")
 """Stores come in bursts at the ends of items, of which a period may hold one more or less."""
 BY_READS = ("hbm_read", "filled", "fabric", "hbm_fs")
 # What L2 takes in, it gives out again: back and hbm_write grow as written, clean_out as filled.
+SUMMED = ("tensor_fs", "smem_fs", "port_fs", "l2_fs", "hbm_fs", "waits", "end_fs", "cycles_x1k")
+"""Times of all SMs or slots together, and of the kernel: 132 SMs busy for 70 s are more femtoseconds than 63 bits hold.
+What is replayed stays below (`TOO_LONG`), what is skipped is added in floating point."""
+WHOLE = np.dtype(
+    [
+        (name, np.dtype((np.float64, field[0].shape)) if name in SUMMED else field[0])
+        for name, field in (SCALARS.fields or {}).items()
+    ]
+)
+"""`SCALARS` of a whole kernel of which some was skipped."""
 Records = npt.NDArray[np.void]
 Floats = npt.NDArray[np.float64]
 
@@ -157,12 +167,12 @@ def _whole(scalars: Records, begin: Records, end: Records, work: Work, touched: 
     due -= due_skipped
     reads = float(end["hbm_read"][0] - begin["hbm_read"][0])
     by_reads = due_skipped / due if _follow(np.array(reads), np.array(due)) else n_skipped / n_done
-    whole = scalars.copy()
+    whole = scalars.astype(WHOLE)
     for name in BY_TIME:
         rate = by_reads if name in BY_READS else n_skipped / n_done
-        whole[name] += np.rint((end[name] - begin[name]) * rate).astype(np.int64)
+        whole[name] += np.rint((end[name] - begin[name]) * rate).astype(WHOLE[name].base)
     for name in BY_ITEMS:
-        whole[name] = np.rint(scalars[name] * (work.n_items / (work.n_items - n_skipped))).astype(np.int64)
+        whole[name] = np.rint(scalars[name] * (work.n_items / (work.n_items - n_skipped))).astype(WHOLE[name])
     for name, source in (("back", "written"), ("hbm_write", "written"), ("clean_out", "filled")):
         whole[name] = scalars[name] + whole[source] - scalars[source]
     return whole

@@ -45,11 +45,11 @@ def simulate(monkeypatch: pytest.MonkeyPatch) -> FakeSimulate:
 
 # Command lines: what must be said of each.
 REFUSED = {
-    "gemm 0 4 4": ("M", "'0'", "1 to 131072"),
-    "gemm 4 -4 4": ("size", "-4", "1 to 131072"),
-    "gemm 4 4 -.5": ("size", "-.5", "1 to 131072"),
-    "gemm 4 4 131073": ("K", "'131073'", "1 to 131072"),
-    f"gemm 4 {'9' * 5000} 4": ("N", "'9999", "1 to 131072"),
+    "gemm 0 4 4": ("M", "'0'", "1 to 262144"),
+    "gemm 4 -4 4": ("size", "-4", "1 to 262144"),
+    "gemm 4 4 -.5": ("size", "-.5", "1 to 262144"),
+    "gemm 4 4 262145": ("K", "'262145'", "1 to 262144"),
+    f"gemm 4 {'9' * 5000} 4": ("N", "'9999", "1 to 262144"),
     "gemm 4.0 4 4": ("M", "'4.0'", "integer"),
     "gemm 4_0 4 4": ("M", "'4_0'", "integer"),
     "gemm ４ 4 4": ("M", "'４'", "integer"),
@@ -83,12 +83,13 @@ REFUSED = {
     "gemm 4 4 4 --stages 0": ("--stages", "'0'", "1 to 32"),
     "gemm 4 4 4 --warps 99": ("--warps", "'99'", "1 to 32"),
     "gemm 4 4 4 --cluster 2": ("--cluster", "'2'", "CMxCN"),
-    "gemm 4 4 4 --group x": ("--group", "'x'", "1 to 131072"),
-    "gemm 4 4 4 --split 1.5": ("--split", "'1.5'", "1 to 131072"),
+    "gemm 4 4 4 --group x": ("--group", "'x'", "1 to 262144"),
+    "gemm 4 4 4 --split 1.5": ("--split", "'1.5'", "1 to 262144"),
     "gemm 4 4 4 --clock nan": ("--clock", "'nan'", "100 to 10000 MHz"),
     "gemm 4 4 4 --clock 1_000": ("--clock", "'1_000'", "100 to 10000 MHz"),
     "gemm 4 4 4 --clock -5": ("--clock", "'-5'", "100 to 10000 MHz"),
     "gemm 4 4 4 --kernel-name sgemm": ("kernel name", "'sgemm'", "nvjet"),
+    "gemm 4 4 4 --layout nt --kernel-name nvjet_sm90_tst_64x64_64x4_1x1_h_bz_TNT": ("64x64", "layout tn", "'nt'"),
     "gemm 4 4 4 --gpu h300": ("GPU", "'h300'", "h200_sxm"),
     "gemm 4 4 4 --set hbm.bandwidth=1": ("hbm.bandwidth", "hbm.bandwidth_gb_per_s"),
     "gemm 4 4 4 --set hbm.bandwidth_gb_per_s=nan": ("hbm.bandwidth_gb_per_s", "nan", "0.1 to 1000000"),
@@ -117,6 +118,9 @@ FITS_NOT = {
     "--gpu t4 --dtype fp16 --family persistent": "nothing fits t4",
     "--gpu v100_sxm2_32gb --dtype fp8_e4m3": "fp8_e4m3",
     "--gpu t4 --dtype fp16 --cluster 2x1": "1x1 on t4",
+    "--family persistent --ldc 4097": "leading dimension of C = 8194 B: must be a multiple of 16 B",
+    "--family multistage --cluster 2x1": "cluster = 2x1: must be 1x1 with loads = 'cp_async'",
+    "--lda 4097 --family split_k --tile 64x16x32 --cluster 8x1": "cluster = 8x1: must be 1x1 with loads = 'ldg'",
 }
 
 
@@ -306,7 +310,7 @@ def options_of(name: str) -> list[str]:
 
 
 # fmt: off
-NUMBERS = ("1", "64", "4096", "131072", "131073", "0", "-1", "1.5", "nan", "inf", "1e9", "9" * 30, "0x10", "٣", "")
+NUMBERS = ("1", "64", "4096", "262144", "262145", "0", "-1", "1.5", "nan", "inf", "1e9", "9" * 30, "0x10", "٣", "")
 WORDS = (
     "hbm", "pinned", "warm", "fp16", "fp8_e4m3", "int8", "nt", "bias", "split_k", "persistent", "auto", "graph", "host",
     "clock", "h100_pcie", "t4", "out.svg", "t.json",

@@ -28,9 +28,11 @@ from sim.calibration.predictions import StoppedError, simulate_case
 from sim.calibration.run import Request
 from sim.validation.replay import Case
 from tests.command_line import ROOT, one_error, process, tilewalk
+from tests.kernel_runs import cycles, persistent, run, whole_gpu
 from tests.synthetic_tables import closed_form, gpu_file, write_tables
 from viz.calibration import FIGURES
 from viz.commands import progress
+from workloads import Gemm
 
 GPU = load_gpu("h200_sxm")
 SHIPPED = measured_path("h200_sxm", "gemm").parent
@@ -77,6 +79,19 @@ def test_errors_fall_on_shapes_that_were_not_fitted(outcome: Outcome) -> None:
     assert all(group.before_pct > 5 and group.after_pct < 0.5 for group in unseen)
     assert {stage.stage for stage in outcome.stages} == {"cycles", "clock"}
     assert all(stage.out_of_fold_pct is not None and stage.out_of_fold_pct < 0.5 for stage in outcome.stages)
+
+
+@pytest.mark.parametrize("tiles", [1, 2, 4])
+def test_the_end_of_a_persistent_cta_is_felt_once_whatever_its_tiles(tiles: int) -> None:
+    """So rows of few tiles a CTA tell it, and four trips to memory bound it."""
+    gemm, config = Gemm(128, 128 * tiles, 256), persistent(n_ctas=1)
+    times = [cycles(run(gemm, config, whole_gpu(f"persistent.epilogue_cycles={value}"))) for value in (0, 1000)]
+    assert times[1] - times[0] == 1000
+    constant = next(constant for constant in CONSTANTS if constant.key == "persistent.epilogue_cycles")
+    assert "few tiles a CTA" in constant.rows
+    assert "once a CTA" in constant.why
+    trip = GPU.l2.latency_cycles + GPU.hbm.latency_ns * GPU.clock.boost_mhz / 1e3
+    assert constant.low < value_at(GPU, constant.key) < constant.high == pytest.approx(4 * trip, rel=0.05)
 
 
 @pytest.mark.slow

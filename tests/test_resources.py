@@ -137,7 +137,7 @@ def test_warp_specialised_kernels_take_the_whole_register_file():
 def test_boxes_of_operands_along_m_or_n_are_padded_to_128_bytes():
     name = "96x128_64x6_2x1_v_bz_NTN"
     along_k, along_mn = SQUARE, replace(SQUARE, layout="nt")
-    grown = smem_bytes(nvjet(name), along_mn, H200) - smem_bytes(nvjet(name), along_k, H200)
+    grown = smem_bytes(nvjet(name, along_mn), along_mn, H200) - smem_bytes(nvjet(name, along_mn), along_k, H200)
     assert grown == 6 * 32 * 64 * 2  # 96 columns of B become 128
 
 
@@ -201,9 +201,29 @@ def test_more_of_everything_never_lowers_occupancy(gpu):
             H200,
             "leading dimension of A = 136 B: must be a multiple of 16 B",
         ),
+        (
+            nvjet("64x64_64x4_1x1_h_bz_TNT"),
+            replace(SQUARE, ldc=4097),
+            H200,
+            "leading dimension of C = 8194 B: must be a multiple of 16 B with loads = 'tma'",
+        ),
+        (
+            replace(nvjet("64x64_64x4_1x1_h_bz_TNT"), family="split_k", split_k=2),
+            Gemm(64, 68, 4096),
+            H200,
+            "leading dimension of C = 136 B: must be a multiple of 16 B with loads = 'tma'",
+        ),
         (nvjet("64x64_64x4_4x8_h_bz_TNT"), SQUARE, H200, "cluster = 8x4: at most 16 CTAs"),
         (nvjet("64x8_64x4_16x1_h_bz_TNT"), SQUARE, H200, "block_m = 8: must be a multiple of 16"),
         (tile(mma="mma_sync", cluster_m=2), SQUARE, A100, "cluster = 2x1: must be 1x1 on a100_sxm_80gb"),
+        (tile(cluster_m=2), SQUARE, H200, "cluster = 2x1: must be 1x1 with loads = 'cp_async'"),
+        (tile(loads="ldg", cluster_n=4), SQUARE, H200, "cluster = 1x4: must be 1x1 with loads = 'ldg'"),
+        (
+            replace(tile(cluster_n=2, split_k=2), family="split_k"),
+            SQUARE,
+            H200,
+            "cluster = 1x2: must be 1x1 with loads = 'cp_async'",
+        ),
         (
             replace(tile(split_k=65), family="split_k"),
             SQUARE,
@@ -295,7 +315,8 @@ def test_persistent_menu_is_the_tiles_seen_in_the_names():
     with open(MEASURED / "gemm.csv", newline="", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["kernel"].startswith(("nvjet_sm90_tst", "nvjet_sm90_hsh")):
-                gemm = Gemm(int(row["m"]), int(row["n"]), int(row["k"]), dtype=row["dtype"])
+                sizes = (int(row[key]) for key in "mnk")
+                gemm = Gemm(*sizes, dtype=row["dtype"], layout=row["layout"])
                 config = parse_kernel_name(row["kernel"], gemm, row["grid"])
                 seen.add(replace(config, name="", n_ctas=None, split_k=1, family="persistent"))
     assert bf16 == seen

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import csv
 from collections import Counter
 from dataclasses import replace
+from functools import cache
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hwmodels import list_gpus, load_gpu
+from hwmodels import list_gpus, load_gpu, measured_path
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim import engine
@@ -125,6 +127,35 @@ def test_cluster_slots_of_an_h200_are_those_measured(size, slots):
     assert len(place(H200, 1, size).sm) == slots == CLUSTER_SLOTS[size]
 
 
+@cache
+def placed() -> list[tuple[int, list[int]]]:
+    """(CTAs of a cluster, first SM of each) of the grids of merging.csv, place_policy."""
+    with measured_path("h200_sxm", "merging").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["bench"] == "place_policy"]
+    sizes = [int(row["param1"].removeprefix("cluster=").partition("x")[0]) for row in rows]
+    return [(size, [int(sm) for sm in row["value"].split(";")]) for size, row in zip(sizes, rows, strict=True)]
+
+
+def gpc_of_sm() -> dict[int, int]:
+    """ports.csv: lone TPCs have numbers of their own, from 8 on."""
+    with measured_path("h200_sxm", "ports").open(encoding="utf-8", newline="") as file:
+        rows = [row for row in csv.DictReader(file) if row["bench"] == "gpc_of_sm"]
+    return {int(row["param1"].removeprefix("sm=")): int(row["value"]) for row in rows}
+
+
+@pytest.mark.small
+def test_clusters_go_round_the_gpcs_as_measured():
+    """How many clusters of a grid, of 8 to 66, each GPC gets, and how many the lone TPCs."""
+    gpc = gpc_of_sm()
+    for size, first_sms in placed():
+        measured = Counter(min(gpc[sm], 8) for sm in first_sms)
+        here = place(H200, 1, size, len(first_sms) * size)
+        lone = 2 * H200.sm.singleton_tpcs
+        slots = zip(here.sm[: len(first_sms)].tolist(), here.gpc.tolist(), strict=False)
+        assert Counter(8 if sm < lone else g for sm, g in slots) == measured
+    assert len(placed()) == 24
+
+
 @pytest.mark.small
 def test_each_partition_serves_half_of_the_gpcs():
     assert gpc_sides(8, 2).tolist() == [0, 1, 1, 1, 0, 0, 0, 1]
@@ -173,7 +204,7 @@ def test_slices_are_even_and_leave_none_empty(n_k, split):
 @pytest.mark.small
 @pytest.mark.parametrize("config", [multistage(), persistent(cluster_m=2), multistage(split_k=3)])
 def test_chunks_of_a_b_and_c_follow_each_other(config):
-    work = plan(Gemm(1000, 300, 504, batch=2), config).work
+    work = plan(Gemm(1000, 304, 504, batch=2), config).work
     tiles_m, tiles_n = work.grid_m * config.cluster_m, work.grid_n * config.cluster_n
     assert work.first_b == 2 * tiles_m * work.n_k
     assert work.first_c - work.first_b == 2 * tiles_n * work.n_k

@@ -197,6 +197,57 @@ def test_streaming_is_not_advised_where_it_does_not_help() -> None:
     assert "b in pieces" in message
 
 
+@pytest.fixture
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is simulated fails."""
+
+    def run_call(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("sim.run.run_call", run_call)
+    monkeypatch.setattr("sim.launch.run_call", run_call)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "split", "words"),
+    [
+        ((65536, 65536), 16, ("285.6 GB needed (a 1.07 GB, b 1.07 GB, c 8.59 GB, partial sums 275 GB)", "2 to 7")),
+        ((131072, 65536), 128, ("4418 GB needed", "partial sums 4398 GB", "must be 2 to 3")),
+        ((180224, 180224), 2, ("partial sums 260 GB", "must be 1, as not even two slices fit")),
+    ],
+)  # fmt: skip
+def test_partial_sums_that_do_not_fit_are_refused_before_all(
+    sizes: tuple[int, int], split: int, words: tuple[str, ...], no_engine: None
+) -> None:
+    config = dataclasses.replace(SPLIT, split_k=split)
+    pattern = f"HBM of h200_sxm: .* at most hbm.capacity_gb = 141; split_k = {split}: "
+    with pytest.raises(ConfigError, match=pattern) as caught:
+        simulate(Gemm(*sizes, 8192), gpu(), config=config)
+    assert [text for text in words if text not in str(caught.value)] == []
+
+
+def test_the_menu_passes_over_partial_sums_that_do_not_fit() -> None:
+    """HBM holds the tensors and one slice's partial sums, of which there are two at least."""
+    gemm, room_gb = Gemm(512, 512, 16384), (2 * 512 * 16384 * 2 + 512 * 512 * 2 + 512 * 512 * 4) / 1e9
+    assert simulate(gemm, gpu()).main.config["split_k"] > 1
+    assert (
+        simulate(gemm, gpu("h200_sxm", f"hbm.capacity_gb={room_gb}", "l2.capacity_mib=1")).main.config["split_k"] == 1
+    )
+
+
+def test_pieces_leave_room_for_partial_sums(no_engine: None) -> None:
+    """Half of the room for two pieces, half for the partial sums of one."""
+    gemm, split = Gemm(512, 65536, 1024, weights="pinned"), dataclasses.replace(SPLIT, split_k=2)
+    for room_bytes in (10**9, 5 * 10**6, 2 * 10**6):
+        piece = pieces_of(gemm, split, gpu(), room_bytes)[0]
+        assert 2 * piece.b_bytes + 2 * piece.m * piece.n * 4 <= room_bytes
+    with pytest.raises(ConfigError, match=r"two in HBM at a time beside 0.0005243 GB of partial sums: .* fewer slices"):
+        pieces_of(gemm, split, gpu(), 10**6)
+    small = gpu("h200_sxm", "hbm.capacity_gb=0.07")
+    with pytest.raises(ConfigError, match="partial sums"):
+        simulate(gemm, small, config=dataclasses.replace(SPLIT, split_k=16), stream_weights=True)
+
+
 def test_weights_in_hbm_cannot_be_streamed() -> None:
     assert "weights = 'hbm'" in refused(Gemm(64, 64, 64), stream_weights=True)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hwmodels import load_gpu, measured_path, rows
-from sim.validation import validate
+from sim.validation import markdown, validate
 from sim.validation.bursts import SAME, burst_section
 from sim.validation.origins import STEP, origins_section, sensitivity_section
 from sim.validation.report import Point, Report
@@ -50,6 +50,15 @@ def test_every_value_that_no_datasheet_states_is_listed() -> None:
     page = origins_section(GPU)
     for row in rows(GPU):
         assert (f"| {row.key} |" in page) == (row.kind not in ("datasheet", "derived"))
+
+
+def test_a_page_lists_each_fitted_value_once() -> None:
+    """With all values' origins, without a second list of the fitted ones."""
+    report = validate(GPU, PATHS["gemm"], limit=2)
+    names = [row.key for row in rows(GPU) if row.kind == "fitted"]
+    for page in (markdown([report]), markdown([report], origins=origins_section(GPU))):
+        assert [page.count(f"| {name} |") for name in names] == [1] * len(names)
+    assert "## What is fitted" not in page
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hwmodels.errors import ConfigError
 from workloads import Gemm
 from workloads.dtypes import BYTES, COMBINATIONS
+from workloads.gemm import MAX_DIMENSION
 
 pytestmark = pytest.mark.small
 
@@ -108,7 +109,7 @@ def test_leading_dimension_changes_memory_not_traffic():
     assert padded.alignment_bytes("a") == 128
 
 
-sizes = st.integers(1, 131072)
+sizes = st.integers(1, MAX_DIMENSION)
 
 
 @given(
@@ -135,7 +136,7 @@ def test_counts_are_exact_integers_and_do_not_depend_on_layout(m, n, k, batch, d
     [
         ("m", 0),
         ("n", -1),
-        ("k", 131073),
+        ("k", 262145),
         ("m", True),
         ("k", 64.0),
         ("n", "64"),

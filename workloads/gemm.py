@@ -8,7 +8,8 @@ from typing import Any
 from hwmodels.errors import ConfigError
 from workloads.dtypes import BYTES, COMBINATIONS
 
-MAX_DIMENSION = 131072
+MAX_DIMENSION = 262144
+"""The largest vocabularies (256000) and some more."""
 MAX_BATCH = 65536
 MAX_LEADING = 2**31 - 1
 """BLAS passes leading dimensions as 32-bit integers."""

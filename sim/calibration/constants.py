@@ -135,8 +135,9 @@ CONSTANTS = (
         "the TMA's own part of a copy: less than a second trip to L2",
     ),
     Constant(
-        "persistent.epilogue_cycles", "cycles", 50, 5000, is_persistent, f"{TMA} and short k",
-        "from two barriers to several trips through shared memory and L2",
+        "persistent.epilogue_cycles", "cycles", 50, 2700, is_persistent, f"{TMA} of few tiles a CTA and short k",
+        "once a CTA, beyond its last tile's stores: from two barriers to four trips to memory (their acknowledgement, "
+        "the cluster's barrier, an exit)",
     ),
     Constant(
         "persistent.iteration_cycles", "cycles", 30, 500, is_persistent, f"{TMA} with small tiles and long k",

@@ -24,7 +24,7 @@ class KernelConfig:
     stages: int
     warps: int
     cluster_m: int = 1
-    """CTAs of a cluster along m; they share (multicast) the B tile."""
+    """CTAs of a cluster along m; they share (multicast) the B tile, which only loads by "tma" can."""
     cluster_n: int = 1
     """CTAs of a cluster along n; they share (multicast) the A tile."""
     raster: str = "m"

@@ -7,6 +7,7 @@ from typing import Any
 from hwmodels.errors import ConfigError
 from hwmodels.refusals import shown
 from sim.schedule.config import FAMILIES, KernelConfig
+from workloads.gemm import MAX_DIMENSION
 
 MAX_CLUSTER = 16
 """CTAs of a cluster, non-portable size included (CUDA C++ Programming Guide, thread block clusters)."""
@@ -27,8 +28,8 @@ _COUNTS = {
     "warps": 32,
     "cluster_m": MAX_CLUSTER,
     "cluster_n": MAX_CLUSTER,
-    "group": 131072,
-    "split_k": 131072,
+    "group": MAX_DIMENSION,
+    "split_k": MAX_DIMENSION,
 }
 _GIVEN = {"n_ctas": (1, 2**31 - 1), "registers_per_thread": (1, 2**16), "smem_bytes": (0, 2**31 - 1)}
 """{field that may be None: its range}."""

@@ -240,6 +240,18 @@ def cluster_tiles(gemm: Gemm, config: KernelConfig) -> tuple[int, int]:
     return -(-gemm.m // (config.block_m * config.cluster_m)), -(-gemm.n // (config.block_n * config.cluster_n))
 
 
+def slices(gemm: Gemm, config: KernelConfig) -> tuple[int, int, int]:
+    """k-iterations, those of a slice of split-K, and slices that get any."""
+    n_k = -(-gemm.k // config.block_k)
+    k_per_split = -(-n_k // config.split_k)
+    return n_k, k_per_split, -(-n_k // k_per_split)
+
+
+def reduced_splits(gemm: Gemm, config: KernelConfig) -> int:
+    """Slices of k whose partial sums a kernel of its own adds; 1 where there is none."""
+    return 1 if config.split_in_place else slices(gemm, config)[2]
+
+
 def _hbm_latency_fs(gpu: Gpu, chunk_bytes: float, without: Collection[str]) -> int:
     """Latency HBM adds to a chunk: the slowest of its lines, growing with their number."""
     lines = max(1.0, chunk_bytes / gpu.l2.line_bytes)
@@ -368,9 +380,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         raise ConfigError(
             f"cluster = {config.cluster_m}x{config.cluster_n}: no GPC of {gpu.name} has room for {size} CTAs at once"
         )
-    n_k = -(-gemm.k // config.block_k)
-    k_per_split = -(-n_k // config.split_k)
-    splits = -(-n_k // k_per_split)
+    n_k, k_per_split, splits = slices(gemm, config)
     n_items = grid_m * grid_n * gemm.batch * splits
     slots = len(placement.sm)
     agents = min(slots, n_items, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)

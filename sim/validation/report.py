@@ -125,14 +125,19 @@ def _tile_text(row: dict[str, Any]) -> str:
 
 
 def markdown(
-    reports: Sequence[Report], title: str = "Validation", more: Sequence[str] = (), picture: str | None = None
+    reports: Sequence[Report],
+    title: str = "Validation",
+    more: Sequence[str] = (),
+    picture: str | None = None,
+    origins: str | None = None,
 ) -> str:
     """A page for the docs: `picture` (its place), by group with the roofline beside, worst rows, rows skipped, `more`
-    sections, and what was fitted."""
+    sections, and the `origins` of all values, or else what was fitted."""
     shown = [f'<img src="{picture}" alt="Error of every row against its time and against its size">'] if picture else []
     sections = [*(_section(report) for report in reports), *more]
     fitted = {constant["name"]: constant for report in reports for constant in report.fitted}
-    return "\n\n".join([f"# {title}", _INTRODUCTION, *shown, *sections, _fitted_section(list(fitted.values()))]) + "\n"
+    last = _fitted_section(list(fitted.values())) if origins is None else origins
+    return "\n\n".join([f"# {title}", _INTRODUCTION, *shown, *sections, last]) + "\n"
 
 
 _INTRODUCTION = f"""Errors are of time, in percent of the measured time, unless a heading says otherwise. MAPE is the
