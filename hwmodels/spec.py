@@ -236,9 +236,8 @@ class Persistent(Section):
 
     start_cycles: float = constant(0, 1e6, "from kernel start to the first load")
     load_cycles: float = constant(0, 100_000, "latency of a TMA copy beyond that of a plain load")
-    fill_cycles: float = constant(0, 1000, "between the loads of two stages of a ring that fills")
     epilogue_cycles: float = constant(0, 1e6, "end of a CTA's last tile, beyond its stores")
-    iteration_cycles: float = constant(0, 100_000, "least time between two stages' MMAs")
+    iteration_cycles: float = constant(0, 100_000, "least time between two stages' loads, and between their MMAs")
     reorder_fraction: float = constant(
         0, 2, "part of the memory requests that come while a stage waits for memory and are served before it"
     )

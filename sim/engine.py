@@ -22,7 +22,7 @@ from numba import njit
 
 NEVER = 2**63 - 1
 OK, TOO_LONG, PAUSED = 0, 1, 2
-START, READY, DONE, END, FILL, WAIT = 0, 1, 2, 3, 4, 5
+START, READY, DONE, END, FILL, LATE = 0, 1, 2, 3, 4, 5
 MMA, HBM, L2, PORT, BARRIER, ISSUE, BEGIN, EPILOGUE = 0, 1, 2, 3, 4, 5, 6, 7
 HOME, COPY, DIRTY = 1, 2, 4
 
@@ -62,14 +62,6 @@ def _unlink(nodes, i):
     nodes[p].next = n
     nodes[n].prev = p
     nodes[i].next = 0
-
-
-@jit
-def _use(m, s, nodes, i, sentinel):
-    """A hit: make node `i` the most recently used of its side, unless it became so within 1/16 of a capacity of fills
-    (nearly LRU, at a quarter of the memory traffic)."""
-    if (s.filled + s.written - nodes[i].moved) << 4 > m.l2_side_bytes:
-        _front(s, nodes, i, sentinel)
 
 
 @jit
@@ -189,12 +181,10 @@ def _lookup_slow(m, w, s, ag, nodes, chunk, i, held, hbm_fs, t):
     nodes[i].due = max(nodes[i].due, arrival)
     _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     _evict(m, w, s, nodes, side, t)
-    if missed:
-        s.n_miss += 1
-    elif arrival > t:
-        s.n_merged += 1
-    else:
-        s.n_hit += 1
+    late = arrival > t
+    s.n_miss += missed
+    s.n_merged += late and not missed
+    s.n_hit += not late and not missed
     return arrival, far
 
 
@@ -206,7 +196,8 @@ def _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t):
     whole = HOME | COPY if m.n_sides == 2 else HOME
     if nodes[i].have & whole != whole:
         return _lookup_slow(m, w, s, ag, nodes, chunk, i, held, hbm_fs, t)
-    _use(m, s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
+    if (s.filled + s.written - nodes[i].moved) << 4 > m.l2_side_bytes:  # else it moved lately: nearly LRU, a quarter of the traffic
+        _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     arrival = nodes[i].due
     late = np.int64(arrival > t)
     s.n_merged += late
@@ -240,12 +231,12 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, a
     arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
     served, port = _l2_read(m, s, ag, t, n_bytes)
     cycles = m.l2_cycles + m.far_cycles if far else m.l2_cycles
-    from_hbm = arrival > max(served, port)
-    data = (max(served, arrival, port) + cycles * s.fs_cycle) | 1 if from_hbm else (max(served, port) + cycles * s.fs_cycle) & -2
+    data = max(served, arrival, port) + cycles * s.fs_cycle
+    why = HBM if arrival > max(served, port) else L2
     if not alone:
         entry.until = max(asked, arrival) + w.merge_cycles * s.fs_cycle
-        entry.due = data
-    return data, HBM if from_hbm else L2
+        entry.due = data & ~1 | (why == HBM)  # in the last bit: whether it waits for HBM
+    return data, why
 
 
 @jit
@@ -270,12 +261,6 @@ def _store(m, w, s, nodes, chunk, n_bytes, t):
 
 
 @jit
-def _wrap(slot, stages):
-    """The ring slot after `slot`."""
-    return 0 if slot + 1 == stages else slot + 1
-
-
-@jit
 def tile_of(w, item):
     """(batch, split, row, column) of a work item, in cluster tiles: grouped rasterisation along m, or n if raster_n."""
     tiles = w.grid_m * w.grid_n
@@ -283,19 +268,12 @@ def tile_of(w, item):
     item -= split * tiles * w.batch
     b = item // tiles
     item -= b * tiles
-    rows, cols = w.grid_m, w.grid_n
-    if w.raster_n:
-        rows, cols = cols, rows
-    per = w.group * cols
-    g = item // per
-    first = g * w.group
+    rows, cols = (w.grid_n, w.grid_m) if w.raster_n else (w.grid_m, w.grid_n)
+    first = item // (w.group * cols) * w.group
     size = min(rows - first, w.group)
-    r = item - g * per
-    row = first + r % size
-    col = r // size
-    if w.raster_n:
-        return b, split, col, row
-    return b, split, row, col
+    r = item - first * cols
+    row, col = first + r % size, r // size
+    return (b, split, col, row) if w.raster_n else (b, split, row, col)
 
 
 @jit
@@ -392,12 +370,12 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
     ready, why = _deliver(m, w, s, ag, sm, t, data, why)
     ag.ready[ag.p_slot] = ready
     ag.why[ag.p_slot] = why
-    ag.queued[ag.p_slot] = s.hbm_fs
-    ag.served[ag.p_slot] = s.hbm_free
+    if w.reorder_x256:
+        ag.queued[ag.p_slot], ag.served[ag.p_slot] = s.hbm_fs, s.hbm_free
     if ag.traced:
         _span(s, spans, 1, ag, ag.p_item, k, t, ready)
     ag.p_k += 1
-    ag.p_slot = _wrap(ag.p_slot, w.stages)
+    ag.p_slot = 0 if ag.p_slot + 1 == w.stages else ag.p_slot + 1
 
 
 @jit
@@ -518,23 +496,19 @@ def _fill(m, w, s, ag, sm, nodes, lrc, spans, t):
 
 @jit
 def _go_on(m, w, s, ag, sm, spans, t):
-    """The consumer, free at t, goes on with its next stage, or its agent fills the ring before that is ready."""
-    why = ag.why[ag.c_slot]
-    if ag.filled < w.depth and ag.fill_at < ag.ready[ag.c_slot]:
-        s.waits[why] += ag.fill_at - t
-        ag.phase = FILL
-        return ag.fill_at
-    if why == HBM and ag.queued[ag.c_slot] and ag.ready[ag.c_slot] > t and w.reorder_x256:
-        at = max(t, ag.served[ag.c_slot])
-        s.waits[HBM] += at - t
-        ag.phase = WAIT
-        return at
+    """The consumer, free at t, goes on with its next stage: at once or when it is ready. Before that its producer may
+    have stages to ask for, and a stage from memory is late by what was asked for since and is served before it."""
+    if w.persistent:
+        ready, why = ag.ready[ag.c_slot], ag.why[ag.c_slot]
+        filling = ag.filled < w.depth and ag.fill_at < ready
+        if filling or w.reorder_x256 and why == HBM and ready > t and ag.queued[ag.c_slot]:
+            ag.phase = FILL if filling else LATE
+            at = ag.fill_at if filling else max(t, ag.served[ag.c_slot])
+            s.waits[why] += at - t
+            return at
     at = _await(w, s, ag, spans, t)
-    if w.exclusive:
-        ag.phase = DONE
-        return _start_mma(m, w, s, ag, sm, spans, at)
-    ag.phase = READY
-    return at
+    ag.phase = DONE if w.exclusive else READY
+    return _start_mma(m, w, s, ag, sm, spans, at) if w.exclusive else at
 
 
 @jit
@@ -573,8 +547,8 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
 def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
     """An iteration's MMA is done: its stage is free. Returns the agent's next event time."""
     ag.c_k += 1
-    ag.c_slot = _wrap(ag.c_slot, w.stages)
-    if ag.filled < w.depth:
+    ag.c_slot = 0 if ag.c_slot + 1 == w.stages else ag.c_slot + 1
+    if w.persistent and ag.filled < w.depth:
         ag.filled -= 1
         _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
     elif w.persistent or ag.p_k < ag.p_nk:
@@ -608,12 +582,11 @@ def _on_tile(m, w, s, ag, sm, nodes, spans, t):
 
 
 @jit
-def _on_end(w, s, ag, spans, t):
+def _on_end(m, w, s, ag, sm, spans, t):
     """Epilogue done: next item of a persistent agent, next CTA in the slot, or nothing left."""
     if w.persistent and ag.c_j < ag.p_j:
         _next_tile(w, ag)
-        ag.phase = READY
-        return _await(w, s, ag, spans, t)
+        return _go_on(m, w, s, ag, sm, spans, t)
     _active(s, -w.cluster_size, t)
     s.end_fs = max(s.end_fs, t)
     if w.persistent or not _take_item(w, s, ag):
@@ -677,14 +650,6 @@ def warm(m_, w_, s_, nodes, chunks, sizes):
             _evict(m, w, s, nodes, side, 0)
 
 
-@jit
-def _launch(m, w, s, tree, agents):
-    """Give every agent its first item and its start, one after another."""
-    for a in range(w.n_agents):
-        if _take_item(w, s, agents[a]):
-            _push(tree, s.bits, a, w.start_cycles * s.fs_cycle + a * m.launch_fs)
-
-
 @entry
 def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
     """Replay the kernel until its last CTA ends, or go on with it where it paused. Records come as arrays of one.
@@ -693,8 +658,10 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
     """
     m, w, s = m_[0], w_[0], s_[0]
     limit = np.int64(1) << (62 - s.bits)
-    if s.n_events == 0:
-        _launch(m, w, s, tree, agents)
+    if s.n_events == 0:  # launch: every agent's first item and start, one after another
+        for i in range(w.n_agents):
+            if _take_item(w, s, agents[i]):
+                _push(tree, s.bits, i, w.start_cycles * s.fs_cycle + i * m.launch_fs)
     mask = (1 << s.bits) - 1
     while True:
         key = tree[1]
@@ -719,19 +686,13 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
             t = _start_mma(m, w, s, ag, sm, spans, t)
         elif ag.phase == START:
             t = _begin(m, w, s, ag, sm, nodes, lrc, spans, t)
-        elif ag.phase == WAIT:
-            late = s.hbm_fs - ag.queued[ag.c_slot]
+        elif ag.phase == LATE:
+            ag.ready[ag.c_slot] += (s.hbm_fs - ag.queued[ag.c_slot]) * w.reorder_x256 >> 8
             ag.queued[ag.c_slot] = 0
-            ag.ready[ag.c_slot] += late * w.reorder_x256 >> 8
             t = _go_on(m, w, s, ag, sm, spans, t)
         elif ag.phase == FILL:
             _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
             t = _go_on(m, w, s, ag, sm, spans, t)
         else:
-            t = _on_end(w, s, ag, spans, t)
+            t = _on_end(m, w, s, ag, sm, spans, t)
         _push(tree, s.bits, a, t)
-
-
-if hasattr(run, "_cache") and hasattr(run._cache, "_load_overload"):
-    # A hit in the cache needs no compiler: numba readies it before it looks (0.6 s); on a miss it is readied anyway.
-    run._cache.load_overload = run._cache._load_overload

@@ -174,7 +174,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "barrier_cycles": 0,
             "drain_cycles": 0,
             "issue_cycles": 0,
-            "fill_cycles": round(p.fill_cycles),
+            "fill_cycles": round(p.iteration_cycles),
             "reorder_x256": round(256 * p.reorder_fraction),
             "latency_cycles": round(p.load_cycles),
             "epilogue_cycles": 0,
