@@ -285,7 +285,7 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
         run, pitch = _run(gemm, config, operand), gemm.leading(operand) * size
         row, received, split = _row_bytes(run, pitch, config, gpu), float(config.block_k * size), 0.0
         if is_persistent(config):
-            received += row - _row_bytes(run, 0, config, gpu)
+            received = max(received, row)
             split = boxes.split_rows(run[0], pitch, gpu)
         if narrow.is_narrow(gemm, config):  # L1 keeps the sector that two pieces share
             row = min(config.block_k, gemm.k) * size
@@ -360,6 +360,14 @@ def _costs(
     return values, flops
 
 
+def _last_k_x256(gemm: Gemm, config: KernelConfig, gpu: Gpu, n_k: int) -> int:
+    """Part of a chunk that the last k-iteration reads, x256."""
+    pitches = (gemm.leading(x) * gemm.element_bytes(x) for x in "ab" if gemm.k_is_contiguous(x))
+    if is_persistent(config) and any(boxes.odd_rows(pitch, gpu) for pitch in pitches):
+        return 256
+    return round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k))
+
+
 def _spare_mhz(gpu: Gpu, n_ctas: int) -> int:
     """What the clock gains where a grid leaves most SMs idle; the boost clock is the limit."""
     a = gpu.activity
@@ -417,7 +425,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         stages=config.stages,
         depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
         wrap=int(is_persistent(config) or config.loop == "triton"),
-        last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
+        last_k_x256=_last_k_x256(gemm, config, gpu, n_k),
         c_l2_bytes=round(256 * stored.sector_bytes),
         c_cost_x256=round(256 * stored.cost_bytes / stored.sector_bytes),
         c_weight_x256=round(256 * gpu.l2.write_weight * (gpu.persistent.store_weight if is_persistent(config) else 1)),
