@@ -167,7 +167,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
     CTA, in cycles of the SM clock (`floor_x16` in sixteenths, `merge_cycles` and `scatter_cycles` as in `Work`)."""
     merge, fused = round(gpu.coalescing.window_cycles), round(_fused_cycles(gemm, config))
     if is_persistent(config):
-        p = gpu.persistent
+        p, size = gpu.persistent, config.cluster_m * config.cluster_n
         return {
             "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
@@ -175,7 +175,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "drain_cycles": 0,
             "issue_cycles": 0,
             "fill_cycles": round(p.iteration_cycles),
-            "reorder_x256": round(256 * p.reorder_fraction),
+            "reorder_x256": round(256 * p.reorder_fraction * size / (size + 1)),  # the latest of a cluster's
             "latency_cycles": round(p.load_cycles),
             "epilogue_cycles": 0,
             "fused_cycles": fused,
