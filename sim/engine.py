@@ -196,7 +196,7 @@ def _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t):
     whole = HOME | COPY if m.n_sides == 2 else HOME
     if nodes[i].have & whole != whole:
         return _lookup_slow(m, w, s, ag, nodes, chunk, i, held, hbm_fs, t)
-    if (s.filled + s.written - nodes[i].moved) << 4 > m.l2_side_bytes:  # else it moved lately: nearly LRU, a quarter of the traffic
+    if (s.filled + s.written - nodes[i].moved) << 4 > m.l2_side_bytes:  # else it moved lately: nearly LRU, less traffic
         _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     arrival = nodes[i].due
     late = np.int64(arrival > t)
@@ -501,9 +501,9 @@ def _go_on(m, w, s, ag, sm, spans, t):
     if w.persistent:
         ready, why = ag.ready[ag.c_slot], ag.why[ag.c_slot]
         filling = ag.filled < w.depth and ag.fill_at < ready
-        if filling or w.reorder_x256 and why == HBM and ready > t and ag.queued[ag.c_slot]:
+        if filling or (w.reorder_x256 and why == HBM and ready > t and ag.queued[ag.c_slot]):
             ag.phase = FILL if filling else LATE
-            at = ag.fill_at if filling else max(t, ag.served[ag.c_slot])
+            at = max(t, ag.fill_at if filling else ag.served[ag.c_slot])
             s.waits[why] += at - t
             return at
     at = _await(w, s, ag, spans, t)
@@ -577,8 +577,7 @@ def _on_tile(m, w, s, ag, sm, nodes, spans, t):
         free = max(t, ag.epi1)
     s.waits[EPILOGUE] += free - t
     _next_tile(w, ag)
-    ag.phase = READY
-    return _await(w, s, ag, spans, free)
+    return _go_on(m, w, s, ag, sm, spans, free)
 
 
 @jit
