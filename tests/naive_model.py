@@ -10,8 +10,8 @@ def naive(gemm, config, gpu, mhz):
     tma, pingpong, l2, hbm, smem = config.loads == "tma", config.pingpong, gpu.l2, gpu.hbm, gpu.smem
     family, depth = (gpu.persistent, config.stages) if tma else (gpu.multistage, max(1, config.stages - 1))
     block, extent = {"a": config.block_m, "b": config.block_n}, {"a": gemm.m, "b": gemm.n}
-    row_bytes, tile_elements = config.block_k * 2, config.block_m * config.block_n
-    stage_bytes, staged_bytes = (config.block_m + config.block_n) * row_bytes, 2 * tile_elements * 2  # C: in and out
+    row_bytes, staged_bytes = config.block_k * 2, 2 * config.block_m * config.block_n * 2  # 2 B, 2 FLOPs; C: in, out
+    stage_bytes, flops = (config.block_m + config.block_n) * row_bytes, config.block_m * config.block_n * row_bytes
     half_l2 = l2.bytes_per_clk / 2 * gpu.clock.boost_mhz / mhz
     free, moved, in_l2, under_way = Counter(), Counter(), {}, {}  # in L2 from when; being served until when
 
@@ -47,8 +47,7 @@ def naive(gemm, config, gpu, mhz):
         """Loads of one k-iteration issued at t: when the stage is ready."""
         data = max(load("a", tile[0], k, t), load("b", tile[1], k, t))
         moved["sm"] += stage_bytes
-        if not tma:
-            serve(("smem", cta), t, stage_bytes / smem.bytes_per_clk)
+        serve(("smem", cta), t, 0 if tma else stage_bytes / smem.bytes_per_clk)
         moving = stage_bytes / l2.sm_port_bytes_per_clk
         return max(data + moving, serve(("port", cta), t, moving) + l2.latency_cycles) + family.load_cycles
 
@@ -57,7 +56,6 @@ def naive(gemm, config, gpu, mhz):
         others_c = pingpong * staged_bytes * config.block_k / gemm.k  # of the warpgroup in its epilogue
         reads = config.block_m / 64 * row_bytes * (64 + config.block_n)
         read = serve(("smem", cta), t, (reads + others_c) / smem.bytes_per_clk)
-        flops = 2 * tile_elements * config.block_k
         end = max(read, serve(("tensor", cta), t, flops / gpu.tensor.bf16_flops_per_clk_per_sm))
         return max(end, t + family.iteration_cycles) if tma else end + family.drain_cycles
 
@@ -76,18 +74,21 @@ def naive(gemm, config, gpu, mhz):
         loads = [(tile, k) for tile in tiles for k in range(gemm.k // config.block_k)]
         issue_cycles, barrier = (0, 0) if tma else (stage_bytes / family.issue_bytes_per_clk, family.barrier_cycles)
         yield (t := family.start_cycles if tma else family.cta_start_cycles)
-        ready, stored, issued = [], [0, 0], t
+        begun, ready, stored, issued, spacing = t, [], [0, 0], t, family.iteration_cycles if tma else 0
         for j, (tile, _) in enumerate([*loads, (None, 0)]):
-            for iteration in loads[len(ready) : j + depth]:
-                ready.append(issue(cta, *iteration, max(t, issued)))
+            while len(ready) < min(j + depth, len(loads)) and (begun + len(ready) * spacing <= t or len(ready) == j):
+                ready.append(issue(cta, *loads[len(ready)], max(t, issued)))
                 issued = max(t, issued) + issue_cycles
             if j and loads[j - 1][0] != tile:
                 stored = [store(cta, loads[j - 1][0], t, not tile), stored[0]]
                 t = max(t, stored[1]) if pingpong and tile else max(stored)
             elif j:
                 t = max(t, issued)
-            if tile:
-                yield (t := max(t + barrier, ready[j]))
+            while tile and len(ready) < min(j + depth, len(loads)) and begun + len(ready) * spacing < ready[j]:
+                yield (t := max(t, begun + len(ready) * spacing))
+                ready.append(issue(cta, *loads[len(ready)], t))
+            spacing *= len(ready) < j + depth  # of loads, until a ring is full
+            yield (t := max(t + barrier, ready[j]) if tile else t)
             yield (t := mma(cta, t) if tile else t)
 
     tiles = [(row, col) for row in range(-(-gemm.m // config.block_m)) for col in range(-(-gemm.n // config.block_n))]

@@ -1,8 +1,9 @@
-"""gemm_more.csv, gemm_short.csv, gemm_spaced.csv, counters_more.csv, tile_more.csv: shapes that the four older tables leave open.
+"""gemm_more.csv, gemm_short.csv, gemm_spaced.csv, counters_more.csv, tile_more.csv: shapes that the four older tables
+leave open.
 
-Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a
-line; matrices read once at growing sizes; and large GEMMs whose launches lie apart, so that the board's power limit
-does not reach into them as it does in a burst.
+Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a line; matrices
+read once at growing sizes; kernels of a few microseconds; and large GEMMs whose launches lie apart, so that the board's
+power limit does not reach into them as it does in a burst.
 """
 
 from __future__ import annotations
