@@ -496,19 +496,18 @@ def _fill(m, w, s, ag, sm, nodes, lrc, spans, t):
 
 @jit
 def _go_on(m, w, s, ag, sm, spans, t):
-    """The consumer, free at t, goes on with its next stage: at once or when it is ready. Before that its producer may
-    have stages to ask for, and a stage from memory is late by what was asked for since and is served before it."""
-    if w.persistent:
-        ready, why = ag.ready[ag.c_slot], ag.why[ag.c_slot]
-        filling = ag.filled < w.depth and ag.fill_at < ready
-        if filling or (w.reorder_x256 and why == HBM and ready > t and ag.queued[ag.c_slot]):
-            ag.phase = FILL if filling else LATE
-            at = max(t, ag.fill_at if filling else ag.served[ag.c_slot])
-            s.waits[why] += at - t
-            return at
+    """The consumer, free at t, goes on with its next stage: at once or when it is ready. A stage from memory is late by
+    what was asked for after it and is served before it."""
+    slot = ag.c_slot
+    if w.reorder_x256 and ag.why[slot] == HBM and ag.queued[slot] and ag.ready[slot] > t:
+        ag.phase = LATE
+        at = max(t, ag.served[slot])
+        s.waits[HBM] += at - t
+        return at
     at = _await(w, s, ag, spans, t)
-    ag.phase = DONE if w.exclusive else READY
-    return _start_mma(m, w, s, ag, sm, spans, at) if w.exclusive else at
+    soon = w.exclusive and ag.c_k > 0  # a tile's first stage is long in coming: not before others' requests and windows
+    ag.phase = DONE if soon else READY
+    return _start_mma(m, w, s, ag, sm, spans, at) if soon else at
 
 
 @jit
@@ -691,7 +690,10 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
             t = _go_on(m, w, s, ag, sm, spans, t)
         elif ag.phase == FILL:
             _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
-            t = _go_on(m, w, s, ag, sm, spans, t)
+            ag.phase, t = ag.next_phase, ag.next_at
         else:
             t = _on_end(m, w, s, ag, sm, spans, t)
+        if ag.filled < w.depth and ag.fill_at < t:  # whatever comes next, a stage of its ring is due before
+            ag.next_phase, ag.next_at = ag.phase, t
+            ag.phase, t = FILL, ag.fill_at
         _push(tree, s.bits, a, t)
