@@ -194,7 +194,7 @@ AGENT = _record(
 asked for since it began to fill the ring less those used, and when the next is due; c_ is its consumer's position
 (k-iteration, first of the item, iterations, item, items begun, ring slot), p_ its producer's, with the first chunks of
 its item and the rows from there to the edge of A and B; a ring of stages with the time each is ready and why, HBM's
-work asked for by then (0: what came after it is counted) and when HBM is done with that; the items its producer took."""
+work asked for by then (0: what came after is counted) and when HBM is done with that; the items its producer took."""
 SM = _record("port_free store_free tensor_free smem_free")
 LRC = _record("until due")
 """A chunk's request by one GPC: others merge with it until; its data is there at."""
