@@ -42,12 +42,20 @@ def loaded_row_bytes(n_bytes: float, pitch: int, gpu: Gpu) -> float:
     """Mean bytes that L2 gives for so many of a row of this pitch: whole sectors, and more for each box that does not
     start at a pair of sectors."""
     sector, offsets = gpu.l2.sector_bytes, _offsets(pitch, PAIR * gpu.l2.sector_bytes)
+    if odd_rows(pitch, gpu):
+        n_bytes = math.ceil(n_bytes / BOX_BYTES) * BOX_BYTES
     total = 0.0
     for offset in offsets:
         for begin, end in _boxes(n_bytes):
             at = (offset + begin) % (PAIR * sector)
             total += -(-(at % sector + end - begin) // sector) * sector + gpu.persistent.off_pair_bytes * (at > 0)
     return total / len(offsets)
+
+
+def odd_rows(pitch: int, gpu: Gpu) -> bool:
+    """Whether rows of this pitch start at other places than pairs of sectors: the box at their end is then read whole,
+    though it reaches beyond them."""
+    return pitch % (PAIR * gpu.l2.sector_bytes) != 0
 
 
 def split_rows(n_bytes: float, pitch: int, gpu: Gpu) -> float:

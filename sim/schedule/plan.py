@@ -169,7 +169,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
     CTA, in cycles of the SM clock (`floor_x16` in sixteenths, `merge_cycles` and `scatter_cycles` as in `Work`)."""
     merge, fused = round(gpu.coalescing.window_cycles), round(_fused_cycles(gemm, config))
     if is_persistent(config):
-        p = gpu.persistent
+        p, size = gpu.persistent, config.cluster_m * config.cluster_n
         return {
             "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
@@ -177,7 +177,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "drain_cycles": 0,
             "issue_cycles": 0,
             "fill_cycles": round(p.iteration_cycles),
-            "reorder_x256": round(256 * p.reorder_fraction),
+            "reorder_x256": round(256 * p.reorder_fraction * size / (size + 1)),  # the latest of a cluster's
             "latency_cycles": round(p.load_cycles),
             "epilogue_cycles": 0,
             "fused_cycles": fused,
@@ -287,7 +287,7 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
         run, pitch = _run(gemm, config, operand), gemm.leading(operand) * size
         row, received, split = _row_bytes(run, pitch, config, gpu), float(config.block_k * size), 0.0
         if is_persistent(config):
-            received += row - _row_bytes(run, 0, config, gpu)
+            received = max(received, row)
             split = boxes.split_rows(run[0], pitch, gpu)
         if narrow.is_narrow(gemm, config):  # L1 keeps the sector that two pieces share
             row = min(config.block_k, gemm.k) * size
@@ -362,6 +362,14 @@ def _costs(
     return values, flops
 
 
+def _last_k_x256(gemm: Gemm, config: KernelConfig, gpu: Gpu, n_k: int) -> int:
+    """Part of a chunk that the last k-iteration reads, x256."""
+    pitches = (gemm.leading(x) * gemm.element_bytes(x) for x in "ab" if gemm.k_is_contiguous(x))
+    if is_persistent(config) and any(boxes.odd_rows(pitch, gpu) for pitch in pitches):
+        return 256
+    return round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k))
+
+
 def _spare_mhz(gpu: Gpu, n_ctas: int) -> int:
     """What the clock gains where a grid leaves most SMs idle; the boost clock is the limit."""
     a = gpu.activity
@@ -419,7 +427,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         stages=config.stages,
         depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
         wrap=int(is_persistent(config) or config.loop == "triton"),
-        last_k_x256=round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k)),
+        last_k_x256=_last_k_x256(gemm, config, gpu, n_k),
         c_l2_bytes=round(256 * stored.sector_bytes),
         c_cost_x256=round(256 * stored.cost_bytes / stored.sector_bytes),
         c_weight_x256=round(256 * gpu.l2.write_weight * (gpu.persistent.store_weight if is_persistent(config) else 1)),
