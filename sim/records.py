@@ -134,7 +134,8 @@ class Work(NamedTuple):
     drain_cycles: int
     issue_cycles: int
     reorder_x256: int
-    """Memory requests that come while a stage waits for memory and are served before it: this part of them."""
+    """Memory requests that come while a stage waits for memory and are served before it: this part of them, in the mean
+    of the latest CTA of a cluster."""
     fill_cycles: int
     """Between two stages of a ring that fills; 0: all are asked for at once."""
     latency_cycles: int

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from sim.kernel import TRACED_SMS
 from sim.result import SPAN_KINDS, KernelResult
+from sim.schedule.plan import build_plan
 from tests.kernel_runs import CYCLE_FS, cycles, multistage, persistent, run, time_fs, warm, whole_gpu
 from workloads import Gemm
 
@@ -83,7 +84,21 @@ def test_ctas_fill_their_rings_together():
     assert order == [(k, cta) for k in range(6) for cta in range(4)]
 
 
-# Memory that serves out of turn.
+# Memory that serves out of turn: how much comes before a stage is anything from nothing to `reorder_fraction` of what
+# was asked for after it, and the latest CTA of a cluster counts.
+def part(fraction: float, size: int = 1) -> float:
+    """Mean of the largest of `size` uniform numbers from 0 to `fraction`."""
+    return fraction * size / (size + 1)
+
+
+@pytest.mark.small
+@pytest.mark.parametrize(("cluster_m", "cluster_n"), [(1, 1), (2, 1), (2, 2), (1, 8)])
+def test_the_latest_cta_of_a_cluster_counts(cluster_m, cluster_n):
+    gpu, config = whole_gpu("persistent.reorder_fraction=0.75"), persistent(cluster_m=cluster_m, cluster_n=cluster_n)
+    work = build_plan(Gemm(1024, 1024, 64), config, gpu).work
+    assert work.reorder_x256 == pytest.approx(256 * part(0.75, cluster_m * cluster_n), abs=0.5)
+
+
 def burst(fraction: float, n_ctas: int, n_k: int = 1, **more: Any) -> KernelResult:
     """CTAs that ask for rows of A of their own and the same of B, cold, one partition."""
     gpu = whole_gpu(f"persistent.reorder_fraction={fraction}")
@@ -98,28 +113,28 @@ def first_mmas(kernel: KernelResult) -> list[float]:
 
 @pytest.mark.small
 @pytest.mark.parametrize("fraction", [0, 0.25, 0.5, 1])
-def test_a_stage_is_late_by_its_part_of_what_was_asked_for_after_it(fraction):
+def test_a_stage_is_late_by_a_part_of_what_was_asked_for_after_it(fraction):
     """Four CTAs ask at once: 32 KiB the first, 16 KiB each other. The last stage comes when HBM has moved all bytes,
     whatever the fraction."""
     kernel = burst(fraction, 4)
     served = [CHUNK * (2 + i) for i in range(4)]
     after_hbm = 200 + 16 * 7 + 300 + 2 * CHUNK * 8 + 110  # latency, slowest line, L2, port, TMA
-    late = [fraction * (served[-1] - of) for of in served]
+    late = [part(fraction) * (served[-1] - of) for of in served]
     assert first_mmas(kernel) == [START + of + by + after_hbm for of, by in zip(served, late, strict=True)]
     assert time_fs(kernel) == time_fs(burst(0, 4))
 
 
 @settings(max_examples=25)
 @given(st.integers(1, TRACED_SMS), st.integers(1, 6), st.sampled_from((0.125, 0.5, 0.75, 1)))
-def test_no_stage_is_early_or_later_than_its_part_of_the_rest(n_ctas, n_k, fraction):
+def test_no_stage_is_early_or_later_than_a_part_of_the_rest(n_ctas, n_k, fraction):
     in_turn, out_of_turn = burst(0, n_ctas, n_k), burst(fraction, n_ctas, n_k)
     assert asked(in_turn) == asked(out_of_turn)
     moved = [CHUNK * (2 if cta == 0 else 1) for cta, *_ in spans(in_turn, "load")]
     after = [sum(moved[i + 1 :]) for i in range(n_ctas)]
     for rest, first, then in zip(after, first_mmas(in_turn), first_mmas(out_of_turn), strict=True):
-        assert 0 <= then - first <= fraction * rest
+        assert 0 <= then - first <= part(fraction) * rest
     last = [max(spans(kernel, "mma"), key=lambda span: span[2:4])[3] for kernel in (in_turn, out_of_turn)]
-    assert last[0] <= last[1] <= last[0] + fraction * sum(moved)
+    assert last[0] <= last[1] <= last[0] + part(fraction) * sum(moved)
     assert out_of_turn.bytes == in_turn.bytes
 
 

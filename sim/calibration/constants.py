@@ -141,8 +141,8 @@ CONSTANTS = (
     ),
     Constant(
         "persistent.reorder_fraction", "cycles", 0.02, 1.5, is_persistent, f"{TMA} that wait for HBM",
-        "from memory that serves in turn (a fit's steps are factors and never reach 0) to one where all later requests "
-        "go first and open DRAM rows on the way",
+        "from memory that serves in turn (a fit's steps are factors and never reach 0) to one where those out of luck "
+        "wait for all later requests and for the DRAM rows that these open",
     ),
     Constant(
         "persistent.memset_us", "cycles", 0.3, 3, is_persistent, f"{TMA} of more than two tiles a CTA",
