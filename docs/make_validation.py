@@ -22,7 +22,7 @@ from viz.validation import draw_errors
 
 GPU = "h200_sxm"
 TABLES = ("gemm", "tile_sweep", "counters")
-FURTHER, FURTHER_TABLES = "h200_sxm_further", ("gemm_more", "tile_more", "counters_more")
+FURTHER, FURTHER_TABLES = "h200_sxm_further", ("gemm_more", "tile_more", "counters_more", "gemm_short")
 """Nothing was fitted to these; rows named pitch and those of tf32 gave three values."""
 PUBLIC = {
     "a100_sxm_80gb": "graph_gemm",

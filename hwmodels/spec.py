@@ -239,7 +239,7 @@ class Persistent(Section):
     epilogue_cycles: float = constant(0, 1e6, "end of a CTA's last tile, beyond its stores")
     iteration_cycles: float = constant(0, 100_000, "least time between two stages' loads, and between their MMAs")
     reorder_fraction: float = constant(
-        0, 2, "part of the memory requests that come while a stage waits for memory and are served before it"
+        0, 2, "of the requests that come while a CTA's stage waits for memory, 0 to this part go first, at random"
     )
     off_pair_bytes: float = constant(
         0, 1024, "bytes a TMA box reads beyond its sectors for a row that does not start at a pair of sectors"

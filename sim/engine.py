@@ -196,7 +196,7 @@ def _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t):
     whole = HOME | COPY if m.n_sides == 2 else HOME
     if nodes[i].have & whole != whole:
         return _lookup_slow(m, w, s, ag, nodes, chunk, i, held, hbm_fs, t)
-    if (s.filled + s.written - nodes[i].moved) << 4 > m.l2_side_bytes:  # else it moved lately: nearly LRU, a quarter of the traffic
+    if (s.filled + s.written - nodes[i].moved) << 4 > m.l2_side_bytes:  # else it moved lately: nearly LRU, less traffic
         _front(s, nodes, i, m.n_sides * w.n_chunks + 1 + side)
     arrival = nodes[i].due
     late = np.int64(arrival > t)
@@ -496,19 +496,18 @@ def _fill(m, w, s, ag, sm, nodes, lrc, spans, t):
 
 @jit
 def _go_on(m, w, s, ag, sm, spans, t):
-    """The consumer, free at t, goes on with its next stage: at once or when it is ready. Before that its producer may
-    have stages to ask for, and a stage from memory is late by what was asked for since and is served before it."""
-    if w.persistent:
-        ready, why = ag.ready[ag.c_slot], ag.why[ag.c_slot]
-        filling = ag.filled < w.depth and ag.fill_at < ready
-        if filling or w.reorder_x256 and why == HBM and ready > t and ag.queued[ag.c_slot]:
-            ag.phase = FILL if filling else LATE
-            at = ag.fill_at if filling else max(t, ag.served[ag.c_slot])
-            s.waits[why] += at - t
-            return at
+    """The consumer, free at t, goes on with its next stage: at once or when it is ready. A stage from memory is late by
+    what was asked for after it and is served before it."""
+    slot = ag.c_slot
+    if w.reorder_x256 and ag.why[slot] == HBM and ag.queued[slot] and ag.ready[slot] > t:
+        ag.phase = LATE
+        at = max(t, ag.served[slot])
+        s.waits[HBM] += at - t
+        return at
     at = _await(w, s, ag, spans, t)
-    ag.phase = DONE if w.exclusive else READY
-    return _start_mma(m, w, s, ag, sm, spans, at) if w.exclusive else at
+    soon = w.exclusive and ag.c_k > 0  # a tile's first stage is long in coming: not before others' requests and windows
+    ag.phase = DONE if soon else READY
+    return _start_mma(m, w, s, ag, sm, spans, at) if soon else at
 
 
 @jit
@@ -577,8 +576,7 @@ def _on_tile(m, w, s, ag, sm, nodes, spans, t):
         free = max(t, ag.epi1)
     s.waits[EPILOGUE] += free - t
     _next_tile(w, ag)
-    ag.phase = READY
-    return _await(w, s, ag, spans, free)
+    return _go_on(m, w, s, ag, sm, spans, free)
 
 
 @jit
@@ -692,7 +690,10 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
             t = _go_on(m, w, s, ag, sm, spans, t)
         elif ag.phase == FILL:
             _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
-            t = _go_on(m, w, s, ag, sm, spans, t)
+            ag.phase, t = ag.next_phase, ag.next_at
         else:
             t = _on_end(m, w, s, ag, sm, spans, t)
+        if ag.filled < w.depth and ag.fill_at < t:  # whatever comes next, a stage of its ring is due before
+            ag.next_phase, ag.next_at = ag.phase, t
+            ag.phase, t = FILL, ag.fill_at
         _push(tree, s.bits, a, t)

@@ -30,8 +30,10 @@ MECHANISMS = (
     "sm_port",
     "issue",
     "cta_start",
+    "ring_fill",
     "epilogue",
     "row_opening",
+    "memory_order",
     "turn_round",
     "jitter",
     "spills",
@@ -39,8 +41,9 @@ MECHANISMS = (
 """What `without` can switch off: merged requests of a GPC, copies between L2 partitions (one L2 instead), the GPC's
 port, HBM time of write-backs, the growth of HBM latency with a chunk's lines, the moving clock (boost instead),
 barriers and the floor of an iteration, shared-memory bandwidth, its conflicts, the SM's ports, the time to issue loads,
-to start CTAs, to convert and write C, to open DRAM rows, to turn the DRAM bus from reads to writes,
-registers that go to local memory in the main loop, what loads take more or less than their mean."""
+to launch and start CTAs, between the stages of a TMA ring that fills, to convert and write C, to open DRAM rows,
+memory that serves out of turn, the time to turn the DRAM bus from reads to writes, what loads take more or less than
+their mean, registers that go to local memory in the main loop."""
 
 
 def fs_per_cycle(mhz: float) -> int:

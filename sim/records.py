@@ -134,7 +134,8 @@ class Work(NamedTuple):
     drain_cycles: int
     issue_cycles: int
     reorder_x256: int
-    """Memory requests that come while a stage waits for memory and are served before it: this part of them."""
+    """Memory requests that come while a stage waits for memory and are served before it: this part of them, in the mean
+    of the latest CTA of a cluster."""
     fill_cycles: int
     """Between two stages of a ring that fills; 0: all are asked for at once."""
     latency_cycles: int
@@ -181,7 +182,7 @@ SCALARS = _record(
 )
 """Scalars, servers shared by SMs, and counters (bytes unless named n_ or _fs)."""
 AGENT = _record(
-    "number phase filled fill_at noise traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_item c_j "
+    "number phase next_phase next_at filled fill_at noise traced begun issue_free epi0 epi1 c_k c_k0 c_nk c_item c_j "
     "p_item p_k p_nk p_k0 p_a p_b p_rows_a p_rows_b p_j",
     ("ready", "i8", MAX_STAGES),
     ("queued", "i8", MAX_STAGES),
@@ -190,9 +191,11 @@ AGENT = _record(
     ("why", "u1", MAX_STAGES),
     places="sm gpc side c_slot p_slot",
 )
-"""One agent: c_ is its consumer's position (k-iteration, first of the item, iterations, item, items begun, ring slot),
-p_ its producer's, with the first chunks of its item and the rows from there to the edge of A and B; a ring of stages
-with the time each is ready and why; the items its producer took."""
+"""One agent: its next event's phase, and the phase and time of the one put off while a stage of its ring is due; stages
+asked for since it began to fill the ring less those used, and when the next is due; c_ is its consumer's position
+(k-iteration, first of the item, iterations, item, items begun, ring slot), p_ its producer's, with the first chunks of
+its item and the rows from there to the edge of A and B; a ring of stages with the time each is ready and why, HBM's
+work asked for by then (0: what came after is counted) and when HBM is done with that; the items its producer took."""
 SM = _record("port_free store_free tensor_free smem_free")
 LRC = _record("until due")
 """A chunk's request by one GPC: others merge with it until; its data is there at."""

@@ -10,8 +10,8 @@ def naive(gemm, config, gpu, mhz):
     tma, pingpong, l2, hbm, smem = config.loads == "tma", config.pingpong, gpu.l2, gpu.hbm, gpu.smem
     family, depth = (gpu.persistent, config.stages) if tma else (gpu.multistage, max(1, config.stages - 1))
     block, extent = {"a": config.block_m, "b": config.block_n}, {"a": gemm.m, "b": gemm.n}
-    row_bytes, tile_elements = config.block_k * 2, config.block_m * config.block_n
-    stage_bytes, staged_bytes = (config.block_m + config.block_n) * row_bytes, 2 * tile_elements * 2  # C: in and out
+    row_bytes, staged_bytes = config.block_k * 2, 2 * config.block_m * config.block_n * 2  # 2 B, 2 FLOPs; C: in, out
+    stage_bytes, flops = (config.block_m + config.block_n) * row_bytes, config.block_m * config.block_n * row_bytes
     half_l2 = l2.bytes_per_clk / 2 * gpu.clock.boost_mhz / mhz
     free, moved, in_l2, under_way = Counter(), Counter(), {}, {}  # in L2 from when; being served until when
 
@@ -20,13 +20,10 @@ def naive(gemm, config, gpu, mhz):
         free[server] = max(t, free[server]) + cycles
         return free[server]
 
-    def rows(operand, tile):
-        return min(block[operand], extent[operand] - tile * block[operand])
-
     def load(operand, tile, k, t):
         """One chunk asked for at t: when its last line reaches the GPC."""
-        key, filled, whole = (operand, tile, k), rows(operand, tile) * row_bytes, block[operand] * row_bytes
-        asked, latency = whole, l2.latency_cycles  # rows past the edge are asked for like others
+        key, latency, asked = (operand, tile, k), l2.latency_cycles, block[operand] * row_bytes  # past the edge, too
+        filled = min(asked, (extent[operand] - tile * block[operand]) * row_bytes)
         if t < under_way.get(key, (0, 0))[0]:
             moved["coalesced"] += asked
             return under_way[key][1]
@@ -34,7 +31,7 @@ def naive(gemm, config, gpu, mhz):
         if gemm.l2 == "cold" and key not in in_l2:  # half of it comes from the far partition
             ns = filled / hbm.bandwidth_gb_per_s / hbm.read_fraction
             ns *= 1 + hbm.row_open_bytes / min(row_bytes * depth, gemm.k * 2)
-            slowest_ns = hbm.latency_ns + hbm.spread_ns * math.log2(max(1, whole / l2.line_bytes))
+            slowest_ns = hbm.latency_ns + hbm.spread_ns * math.log2(max(1, asked / l2.line_bytes))
             in_l2[key] = arrival = serve("hbm", t, ns * mhz / 1e3) + slowest_ns * mhz / 1e3
             moved["hbm"], latency = moved["hbm"] + filled, latency + l2.far_latency_cycles
             serve("far", t, filled / 2 / half_l2)
@@ -47,23 +44,22 @@ def naive(gemm, config, gpu, mhz):
         """Loads of one k-iteration issued at t: when the stage is ready."""
         data = max(load("a", tile[0], k, t), load("b", tile[1], k, t))
         moved["sm"] += stage_bytes
-        if not tma:
-            serve(("smem", cta), t, stage_bytes / smem.bytes_per_clk)
+        serve(("smem", cta), t, 0 if tma else stage_bytes / smem.bytes_per_clk)
         moving = stage_bytes / l2.sm_port_bytes_per_clk
         return max(data + moving, serve(("port", cta), t, moving) + l2.latency_cycles) + family.load_cycles
 
     def mma(cta, t):
         """Tensor cores and operand reads of one k-iteration from t: when its results are in."""
-        others_c = pingpong * staged_bytes * config.block_k / gemm.k  # of the warpgroup in its epilogue
-        reads = config.block_m / 64 * row_bytes * (64 + config.block_n)
-        read = serve(("smem", cta), t, (reads + others_c) / smem.bytes_per_clk)
-        flops = 2 * tile_elements * config.block_k
+        c = pingpong * staged_bytes * config.block_k / gemm.k  # of the warpgroup in its epilogue
+        read = serve(
+            ("smem", cta), t, (config.block_m * row_bytes * (1 + config.block_n / 64) + c) / smem.bytes_per_clk
+        )
         end = max(read, serve(("tensor", cta), t, flops / gpu.tensor.bf16_flops_per_clk_per_sm))
         return max(end, t + family.iteration_cycles) if tma else end + family.drain_cycles
 
     def store(cta, tile, t, last):
         """C of one tile, written from t through both partitions: when the consumer is done with it."""
-        half_bytes = rows("a", tile[0]) * rows("b", tile[1])
+        half_bytes = math.prod(min(block[x], extent[x] - i * block[x]) for x, i in zip("ab", tile, strict=True))
         moved["c"] += 2 * half_bytes
         cost = half_bytes * l2.write_weight * (family.store_weight if tma else 1)
         ends = [serve(side, t, cost / half_l2) for side in ("near", "far")]
@@ -76,19 +72,23 @@ def naive(gemm, config, gpu, mhz):
         loads = [(tile, k) for tile in tiles for k in range(gemm.k // config.block_k)]
         issue_cycles, barrier = (0, 0) if tma else (stage_bytes / family.issue_bytes_per_clk, family.barrier_cycles)
         yield (t := family.start_cycles if tma else family.cta_start_cycles)
-        ready, stored, issued = [], [0, 0], t
+        begun, ready, stored, issued, spacing = t, [], [0, 0], t, family.iteration_cycles if tma else 0
         for j, (tile, _) in enumerate([*loads, (None, 0)]):
-            for iteration in loads[len(ready) : j + depth]:
-                ready.append(issue(cta, *iteration, max(t, issued)))
+            spacing *= len(ready) < j - 1 + depth  # cycles between stages, until a TMA ring is full
+            while len(ready) < min(j + depth, len(loads)) and (begun + len(ready) * spacing <= t or len(ready) == j):
+                ready.append(issue(cta, *loads[len(ready)], max(t, issued)))
                 issued = max(t, issued) + issue_cycles
             if j and loads[j - 1][0] != tile:
                 stored = [store(cta, loads[j - 1][0], t, not tile), stored[0]]
                 t = max(t, stored[1]) if pingpong and tile else max(stored)
             elif j:
                 t = max(t, issued)
-            if tile:
-                yield (t := max(t + barrier, ready[j]))
-            yield (t := mma(cta, t) if tile else t)
+            for multiplies in (False, True):  # before, it waits; a ring not full yet asks for its stages in time
+                end = t if not tile else mma(cta, t) if multiplies else max(t + barrier, ready[j])
+                while spacing and len(ready) < min(j + depth, len(loads)) and begun + len(ready) * spacing < end:
+                    yield (due := begun + len(ready) * spacing)
+                    ready.append(issue(cta, *loads[len(ready)], due))
+                yield (t := end)
 
     tiles = [(row, col) for row in range(-(-gemm.m // config.block_m)) for col in range(-(-gemm.n // config.block_n))]
     ctas = [walk(cta, tiles[cta :: config.n_ctas]) for cta in range(config.n_ctas)]

@@ -14,7 +14,8 @@ from tests.kernel_runs import multistage, persistent, run, whole_gpu
 from tests.naive_model import naive
 from workloads import Gemm
 
-GPUS = {"whole numbers": whole_gpu(), "h200_sxm": load_gpu("h200_sxm", ["l2.jitter_cycles=0", "hbm.jitter_ns=0"])}
+IN_TURN = ("l2.jitter_cycles=0", "persistent.reorder_fraction=0", "kernel.launch_ns=0")
+GPUS = {"whole numbers": whole_gpu(), "h200_sxm": load_gpu("h200_sxm", IN_TURN)}
 EXACT, ROUNDED = 1e-9, 1e-3
 """The engine rounds cycles to whole ones (busy time to sixteenths), rates to 1 fs a KiB, the cost of DRAM rows to
 1/256. On the GPU of whole numbers at its own clock that is nothing, but for ping-pong's shared memory; on a real one it

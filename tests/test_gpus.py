@@ -181,6 +181,7 @@ def test_measured_tables_are_shipped_and_others_refused():
         "topology": 4524,
         "overheads": 194,
         "ports": 827,
+        "ring": 1460,
         "power": 70,
         "spills": 136,
         "traffic": 34,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import itertools
 import signal
 import time
 import tomllib
@@ -13,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from hwmodels import measured_path
+from hwmodels import load_gpu, measured_path
 from hwmodels.errors import ConfigError
 from sim.measure import counters, driver, machine, nsight, programs, shapes, store, tiles
 from sim.measure.catalog import TABLES
@@ -22,8 +23,9 @@ from sim.validation.tables import read_table
 from tests.command_line import one_error, process, tilewalk
 from tests.test_layers import loaded_by
 
-SHIPPED = ("microbench", "overheads", "topology", "ports", "power", "gemm", "tile_sweep", "counters", "sustained_load")
-FURTHER = ("gemm_more", "gemm_spaced", "counters_more", "tile_more")
+PRINTED = ("microbench", "overheads", "topology", "ports", "ring", "power")
+SHIPPED = (*PRINTED, "gemm", "tile_sweep", "counters", "sustained_load")
+FURTHER = ("gemm_more", "gemm_short", "gemm_spaced", "counters_more", "tile_more")
 each_table = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 
 
@@ -77,16 +79,21 @@ def test_tiles_fit_an_sm_and_cover_every_stage_count() -> None:
         assert operands <= tiles.MOST_SMEM_BYTES
 
 
-@pytest.mark.parametrize(
-    "part", [*programs.MICRO, *programs.OVERHEADS, *programs.TOPOLOGY, *programs.PORTS, *programs.POWER], ids=str
-)
+PARTS = programs.MICRO + programs.OVERHEADS + programs.TOPOLOGY + programs.PORTS + programs.RING + programs.POWER
+
+
+@pytest.mark.parametrize("part", PARTS, ids=str)
 def test_programs_know_their_parts(part: programs.Part) -> None:
     source = (programs.HERE / part.program).read_text(encoding="utf-8")
     words = part.arguments if part.program != "power.cu" else part.arguments[1:]
     assert all(f'"{word}"' in source for word in words)
 
 
-@pytest.mark.parametrize("name", [table.name for table in programs.TABLES])
+def test_every_program_is_a_table() -> None:
+    assert tuple(table.name for table in programs.TABLES) == PRINTED
+
+
+@pytest.mark.parametrize("name", PRINTED)
 def test_programs_print_the_benches_that_mark_them(name: str) -> None:
     """A part counts as measured when its bench is in the file, so the bench must be one that it prints."""
     with measured_path("h200_sxm", name).open(newline="") as file:
@@ -141,6 +148,44 @@ def test_a_gpc_reads_640_bytes_a_cycle_by_however_many_sms(sms: int) -> None:
     marked = f"set=gpc=6;order=tpc;sms={sms};mode=cp.async.bulk"
     (row,) = (row for row in shipped("ports") if row["param1"] == marked)
     assert sms * float(row["value"].split(";")[0]) == pytest.approx(640, rel=0.03)
+
+
+def ring(bench: str, *, clusters: int, size: int, n_k: int, warm: int) -> list[list[float]]:
+    """Values of ring.csv, line by line, of the case of 64 rows of B and 8 of A a CTA that multiplies nothing."""
+    case = f"clusters={clusters};size={size};rows_a=8;rows_b=64;stages=16;n_k={n_k};mma=0;warm={warm}"
+    rows = [row for row in shipped("ring") if (row["bench"], row["param1"]) == (bench, case)]
+    return [[float(value) for value in row["value"].split(";")] for row in rows]
+
+
+@pytest.mark.parametrize(("clusters", "size"), [(132, 1), (64, 2)])
+@pytest.mark.parametrize("warm", [0, 1])
+def test_a_grid_starts_one_after_another(clusters: int, size: int, warm: int) -> None:
+    """By `kernel.launch_ns` each, clusters like CTAs; the timer steps by 32 ns."""
+    ((_, latest),) = ring("ring_start", clusters=clusters, size=size, n_k=16, warm=warm)
+    assert latest == pytest.approx(load_gpu("h200_sxm").kernel.launch_ns * (clusters - 1), abs=32)
+
+
+def test_rings_of_all_ctas_fill_together() -> None:
+    """Warm: asked for every 205 to 215 cycles, there every 293, and the slowest CTA has its last stage 6 % after the
+    mean, where one CTA's ring after another's would fill over the whole time."""
+    stages = ring("ring_stage", clusters=132, size=1, n_k=16, warm=1)
+    issue, arrival, _, most = zip(*stages, strict=True)
+    assert all(205 <= after - before <= 215 for before, after in itertools.pairwise(issue))
+    assert (arrival[-1] - arrival[0]) / 15 == pytest.approx(293, abs=1)
+    assert most[-1] < 1.06 * arrival[-1]
+
+
+def test_memory_serves_later_stages_before_earlier_ones() -> None:
+    """Cold: taking turns, two stages of all CTAs would take what their bytes do. The second pair takes half as long
+    again, the last less than half of it."""
+    stages = ring("ring_stage", clusters=132, size=1, n_k=16, warm=0)
+    arrival = [values[1] for values in stages]
+    hbm = load_gpu("h200_sxm").hbm
+    pair_ns = 2 * (132 * 64 + 8) * 128 / (hbm.bandwidth_gb_per_s * hbm.read_fraction)
+    in_turn = pair_ns * 1.98
+    assert in_turn == pytest.approx(944, abs=1)
+    assert arrival[2] - arrival[0] > 1.4 * in_turn
+    assert arrival[15] - arrival[13] < 0.5 * in_turn
 
 
 def test_energy_of_a_flop_follows_the_square_of_the_clock() -> None:

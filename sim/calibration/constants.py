@@ -63,10 +63,6 @@ CONSTANTS = (
         "from SMs nearer and farther from a slice to a second trip to L2",
     ),
     Constant(
-        "hbm.jitter_ns", "traffic", 10, 1000, _any, f"L2 bytes of {EVERY} whose operands come from HBM",
-        "from one row opened late to a refresh and a queue of them",
-    ),
-    Constant(
         "coalescing.window_cycles", "traffic", 1, 300, _any, f"L2 bytes of {EVERY} whose CTAs share operands",
         "from a cycle to the whole of an L2 read's time",
     ),
@@ -142,6 +138,11 @@ CONSTANTS = (
     Constant(
         "persistent.iteration_cycles", "cycles", 30, 500, is_persistent, f"{TMA} with small tiles and long k",
         "from one mbarrier's round trip to producer and consumer waiting for each other twice",
+    ),
+    Constant(
+        "persistent.reorder_fraction", "cycles", 0.02, 1.5, is_persistent, f"{TMA} that wait for HBM",
+        "from memory that serves in turn (a fit's steps are factors and never reach 0) to one where those out of luck "
+        "wait for all later requests and for the DRAM rows that these open",
     ),
     Constant(
         "persistent.memset_us", "cycles", 0.3, 3, is_persistent, f"{TMA} of more than two tiles a CTA",

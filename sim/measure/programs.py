@@ -57,6 +57,7 @@ TOPOLOGY = (
     Part("topology.cu", ("tile",), "tile_latency", False, 20),
 )
 PORTS = (Part("ports.cu", (), "l2_port", True, 5),)
+RING = (Part("ring.cu", (), "ring_stage", True, 5),)
 POWER = tuple(
     Part("power.cu", (POWER_WINDOW_S, bench), bench, bench in ("idle_context", "fp32_fma"), n_windows * 4.0)
     for bench, n_windows in {
@@ -150,6 +151,7 @@ TABLES = (
     ),
     table("topology", "where CTAs and clusters land, near and far L2, loads of a tile", TOPOLOGY, split=True),
     table("ports", "bytes a cycle of one SM, a TPC, a GPC, all; against bytes in flight; mean, least and most", PORTS),
+    table("ring", "when CTAs of a grid start, and when the stages of their TMA rings are asked for and arrive", RING),
     table(
         "power",
         "board energy over steady windows of one kind of work each, twice; sampled_watt lags",

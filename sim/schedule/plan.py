@@ -25,6 +25,8 @@ SWITCHES: dict[str, dict[str, int]] = {
     "epilogue": {"epilogue_cycles": 0, "fused_cycles": 0, "end_cycles": 0, "epi_smem_x16": 0},
     "issue": {"issue_cycles": 0},
     "jitter": {"scatter_cycles": 0},
+    "memory_order": {"reorder_x256": 0},
+    "ring_fill": {"fill_cycles": 0},
     "row_opening": {"hbm_x256": 256},
     "spills": {"spill_bytes": 0, "spill_read_bytes": 0},
     "smem_bandwidth": {"mma_smem_x16": 0, "fill_smem_x16": 0, "epi_smem_x16": 0},
