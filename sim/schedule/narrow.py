@@ -69,8 +69,9 @@ def _load_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, operand: str) -> fl
     """Cycles of L1 and shared memory for one iteration's loads of one operand.
 
     L1 finds line by line and reads bank by bank; a copy (cp.async) then writes shared memory, whose banks the pieces of
-    a warp, 16 B apart, meet as whole 16 B would (gemm_again.csv: 13 kernels in 4-byte copies, 20 % too slow if a line at
-    a time). Loads of rows outside the matrix do not run, but their zeros are stored where that goes through registers.
+    a warp, 16 B apart, meet as whole 16 B would (gemm_again.csv: a line at a time, 13 kernels of 4-byte copies come out
+    20 % too slow). Loads of rows outside the matrix do not run, but their zeros are stored where that goes through
+    registers.
     """
     block, extent = (config.block_m, gemm.m) if operand == "a" else (config.block_n, gemm.n)
     size, width = gemm.element_bytes(operand), load_width(gemm, config, operand)
