@@ -15,14 +15,14 @@ from pathlib import Path
 from hwmodels import load_gpu, measured_path
 from sim.validation import markdown, validate
 from sim.validation.ablation import ablation_section
-from sim.validation.bursts import burst_section
+from sim.validation.bursts import burst_section, repeat_section
 from sim.validation.expected import write_expected_errors
 from sim.validation.origins import origins_section, sensitivity_section
 from viz.validation import draw_errors
 
 GPU = "h200_sxm"
 TABLES = ("gemm", "tile_sweep", "counters")
-FURTHER, FURTHER_TABLES = "h200_sxm_further", ("gemm_more", "tile_more", "counters_more", "gemm_short")
+FURTHER, FURTHER_TABLES = "h200_sxm_further", ("gemm_again", "gemm_more", "tile_more", "counters_more", "gemm_short")
 """Nothing was fitted to these; rows named pitch and those of tf32 gave three values."""
 PUBLIC = {
     "a100_sxm_80gb": "graph_gemm",
@@ -49,6 +49,7 @@ def main(what: str) -> None:
         ablated = ablation_section(gpu, paths, ABLATION_ROWS)
         further = [validate(gpu, measured_path(FURTHER, table)) for table in FURTHER_TABLES]
         bursts = burst_section(paths["gemm"], measured_path(FURTHER, "gemm_spaced"))
+        bursts += "\n\n" + repeat_section(paths["gemm"], measured_path(FURTHER, "gemm_again"))
         moved = sensitivity_section(gpu, paths, ABLATION_ROWS)
         more = [bursts, ablated, moved]
         page = markdown([*reports, *further], more=more, picture=PICTURE, origins=origins_section(gpu))

@@ -22,6 +22,7 @@ TABLES = {
     ("h200_sxm_further", "gemm_more"): 291,
     ("h200_sxm_further", "counters_more"): 107,
     ("h200_sxm_further", "gemm_short"): 120,
+    ("h200_sxm_further", "gemm_again"): 941,
     ("h200_sxm_further", "gemm_spaced"): 15,
     ("a100_pcie_40gb", "event_gemm"): 240,
     ("t4", "event_gemm"): 252,

@@ -25,7 +25,7 @@ from tests.test_layers import loaded_by
 
 PRINTED = ("microbench", "overheads", "topology", "ports", "ring", "power")
 SHIPPED = (*PRINTED, "gemm", "tile_sweep", "counters", "sustained_load")
-FURTHER = ("gemm_more", "gemm_short", "gemm_spaced", "counters_more", "tile_more")
+FURTHER = ("gemm_again", "gemm_more", "gemm_short", "gemm_spaced", "counters_more", "tile_more")
 each_table = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from hwmodels import load_gpu, measured_path, rows
 from sim.validation import markdown, validate
-from sim.validation.bursts import SAME, burst_section
+from sim.validation.bursts import SAME, burst_section, repeat_section
 from sim.validation.origins import STEP, origins_section, sensitivity_section
 from sim.validation.report import Point, Report
 from viz.validation import LIMIT_PCT, draw_errors
@@ -33,6 +33,14 @@ def test_bursts_are_set_beside_launches_that_lie_apart(tmp_path: Path) -> None:
     page = burst_section(write(tmp_path / "burst.csv", 1200, 1500), spaced)
     assert "| 8 x 8 x 8 | 1,000 | 1,200 | 1.20 | 1500" in page
     assert "1.20" not in burst_section(write(tmp_path / "burst.csv", 1200, 1500, kernel="another"), spaced)
+
+
+def test_two_measurements_of_a_kernel_are_set_beside_each_other(tmp_path: Path) -> None:
+    first, again = write(tmp_path / "first.csv", 12, 1500), write(tmp_path / "again.csv", 10, 1980)
+    page = repeat_section(first, again)
+    assert "| all | 1 | 20.0 | 20.0 | +20.0 | 100 |" in page
+    assert "under 10 us" not in page
+    assert "| under 10 us | 1 | 10.0 |" in repeat_section(write(first, 9.9, 1980), write(again, 9, 1980))
 
 
 def test_shipped_bursts_were_held_back_where_the_clock_says_so() -> None:

@@ -1,13 +1,13 @@
-"""gemm_more.csv, gemm_short.csv, gemm_spaced.csv, counters_more.csv, tile_more.csv: shapes that the four older tables
-leave open.
+"""What older tables leave open: gemm_more, gemm_short, gemm_again, gemm_spaced, counters_more, tile_more.
 
-Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a line; matrices
-read once at growing sizes; kernels of a few microseconds; and large GEMMs whose launches lie apart, so that the board's
-power limit does not reach into them as it does in a burst.
+Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a
+line; matrices read once at growing sizes; kernels of a few microseconds; and gemm.csv again, and large GEMMs, with
+launches that lie apart, so that the board's power limit does not reach into them as it does in a burst.
 """
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -44,6 +44,9 @@ SPACED = (
     (16384, 16384, 16384), (4096, 12288, 4096), (4096, 8192, 1024), (4096, 28672, 4096), (8192, 37888, 3584),
 )  # fmt: skip
 PAUSE_S = 0.05
+REST = 12
+AGAIN = 3
+"""Rounds of gemm_again, odd."""
 TILE_SHAPES = ((2048, 6144, 3072), (128, 8192, 8192))
 TILE_STEP = 2
 
@@ -100,17 +103,46 @@ def _spaced(quick: bool) -> list[Case]:
 
 
 def _measure_spaced(batch: Sequence[Case]) -> list[Outcome]:
+    return _apart(batch, [PAUSE_S] * len(batch))
+
+
+def _apart(batch: Sequence[Case], pauses_s: Sequence[float]) -> list[Outcome]:
     from sim.measure.timing import time_calls
 
-    calls = [partial(_after_a_pause, gemm.call(case)) for case in batch]
-    return [[vars(timed)] for timed in time_calls(calls, gemm.N_LONG_CALLS)]
+    calls = [partial(_after_a_pause, gemm.call(case), pause) for case, pause in zip(batch, pauses_s, strict=True)]
+    timed = time_calls(calls, gemm.N_LONG_CALLS)
+    return [[vars(t) | {"rest_ms": round(pause * 1e3, 3)}] for t, pause in zip(timed, pauses_s, strict=True)]
 
 
-def _after_a_pause(call: Callable[[int], Any], i: int) -> Any:
+def _again(quick: bool) -> list[Case]:
+    return random.Random(5).sample(cases := gemm.cases(quick), len(cases))
+
+
+def _measure_again(batch: Sequence[Case]) -> list[Outcome]:
+    """Each case AGAIN times, among others each time; of these the one with the median time."""
+    found: list[list[Outcome]] = [[] for _ in batch]
+    for i in range(AGAIN):
+        order = random.Random(i).sample(range(len(batch)), len(batch))
+        cases = [batch[place] for place in order]
+        for place, outcome in zip(order, _apart(cases, [_rest_s(case) for case in cases]), strict=True):
+            found[place].append(outcome)
+    return [sorted(outcomes, key=_time)[AGAIN // 2] for outcomes in found]
+
+
+def _time(outcome: Outcome) -> float:
+    return 0.0 if isinstance(outcome, str) else float(outcome[0]["time_us"])
+
+
+def _rest_s(case: Case) -> float:
+    """Pause before a launch: REST times what the kernel takes at 600 TFLOP/s, PAUSE_S at most."""
+    return float(min(PAUSE_S, REST * 2 * case["m"] * case["n"] * case["k"] / 600e12))
+
+
+def _after_a_pause(call: Callable[[int], Any], pause_s: float, i: int) -> Any:
     import torch
 
     torch.cuda.synchronize()
-    time.sleep(PAUSE_S)
+    time.sleep(pause_s)
     return call(i)
 
 
@@ -119,7 +151,17 @@ TABLES = (
     replace(gemm.TABLE, name="gemm_short", about="as gemm: kernels of a few microseconds, cold and warm", cases=_short),
     replace(
         gemm.TABLE,
+        name="gemm_again",
+        columns=(*gemm.TABLE.columns, "rest_ms"),
+        about=f"as gemm: the same kernels, launches apart, the median of {AGAIN} rounds in other orders",
+        cases=_again,
+        measure=_measure_again,
+        case_s=AGAIN * gemm.TABLE.case_s,
+    ),
+    replace(
+        gemm.TABLE,
         name="gemm_spaced",
+        columns=(*gemm.TABLE.columns, "rest_ms"),
         about=f"as gemm: large GEMMs, {PAUSE_S * 1e3:.0f} ms between launches",
         cases=_spaced,
         measure=_measure_spaced,

@@ -150,7 +150,7 @@ SCHEMAS = {
             "kernel": str,
             **_LAUNCH,
         },
-        optional={"other_kernels": str},
+        optional={"other_kernels": str, "rest_ms": _non_negative},
         measured={"time_us": _positive},
     ),
     "tile_sweep": Schema(

@@ -223,8 +223,10 @@ def chosen_config(result: Result) -> KernelConfig:
 
 
 def _launches_before(case: Case) -> int:
-    """Launches of the same kernel back to back before the median one of a row; counters.csv has single launches. The
-    waits of event_gemm between its launches are short beside its kernels."""
+    """Launches of the same kernel back to back before the median one of a row: none where they lie apart (`rest_ms`);
+    counters.csv has single launches. The waits of event_gemm between its launches are short beside its kernels."""
+    if case.inputs.rest_ms:
+        return 0
     if case.inputs.kind == "gemm":
         return LONG_BURST_BEFORE if case.gemm.flops > LONG_BURST_FLOPS else BURST_BEFORE
     if case.inputs.kind == "graph_gemm":

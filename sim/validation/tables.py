@@ -36,7 +36,8 @@ class Inputs:
     """What a prediction may read of one row: shape, types, kernel name, launch, tile, compiler's facts. Never a result.
 
     Sizes in elements, `smem` in bytes, `regs` in registers a thread, `spills` in 4-byte registers a thread; grid and
-    block as launched. `regs`, `smem` and `spills` are read from tile_sweep and counters only (None from gemm).
+    block as launched; `rest_ms` between launches, 0 in a burst. `regs`, `smem` and `spills` are read from tile_sweep
+    and counters only (None from gemm).
     """
 
     kind: str
@@ -63,6 +64,7 @@ class Inputs:
     smem: int | None = None
     spills: int | None = None
     batch: int = 1
+    rest_ms: float = 0.0
 
 
 @dataclass(frozen=True)
