@@ -24,11 +24,15 @@ LARGE = Gemm(4096, 4096, 4096)
 gpu = lru_cache(load_gpu)
 
 
-def simulated_s(gemm: Gemm, config: KernelConfig, name: str = "h200_sxm") -> float:
-    return run_call(gemm, config, gpu(name), Options()).time_s
+def simulated_s(gemm: Gemm, config: KernelConfig, name: str = "h200_sxm", without: tuple[str, ...] = ()) -> float:
+    return run_call(gemm, config, gpu(name), Options(without=frozenset(without))).time_s
 
 
-# The estimate.
+# The estimate, which takes loads at their mean.
+MEAN, VARIED = ("jitter",), ()
+
+
+@pytest.mark.parametrize(("without", "missed"), [(MEAN, 0.01), (VARIED, 0.02)], ids=["mean", "varied"])
 @pytest.mark.parametrize(
     ("gemm", "family"),
     [
@@ -38,20 +42,25 @@ def simulated_s(gemm: Gemm, config: KernelConfig, name: str = "h200_sxm") -> flo
         (Gemm(1, 4096, 11008), None),
     ],
 )
-def test_the_best_of_the_menu_is_among_the_best_eight(gemm: Gemm, family: str | None) -> None:
-    """Of whole menus simulated: what the eight best estimates miss is 1 % at most."""
+def test_the_best_of_the_menu_is_among_the_best_eight(
+    gemm: Gemm, family: str | None, without: tuple[str, ...], missed: float
+) -> None:
+    """Of whole menus simulated: what the eight best estimates miss is 1 % at most, and 2 % where loads vary, which
+    makes some percent of luck among tiles that are alike."""
     order = ranked(gemm, gpu("h200_sxm"), family)
-    times = [simulated_s(gemm, config) for config in order]
-    assert min(times[:BEST_BY_BOUND]) <= 1.01 * min(times)
+    times = [simulated_s(gemm, config, without=without) for config in order]
+    assert min(times[:BEST_BY_BOUND]) <= (1 + missed) * min(times)
     assert min(times) < 0.8 * times[-1]
 
 
+@pytest.mark.parametrize(("without", "least"), [(MEAN, 0.75), (VARIED, 0.6)], ids=["mean", "varied"])
 @pytest.mark.parametrize("name", ["h200_sxm", "a100_sxm_80gb", "t4"])
-def test_estimates_are_near_the_simulated_times(name: str) -> None:
+def test_estimates_are_near_the_simulated_times(name: str, without: tuple[str, ...], least: float) -> None:
+    """Where loads vary, small tiles of clusters lose more than the estimate knows of."""
     for gemm in (Gemm(512, 4096, 4096, dtype="fp16"), Gemm(8, 4096, 4096, dtype="fp16")):
         estimator = Estimator(gemm, gpu(name))
         for config in ranked(gemm, gpu(name))[:4]:
-            assert 0.65 < estimator.time_s(config) / simulated_s(gemm, config, name) < 1.15
+            assert least < estimator.time_s(config) / simulated_s(gemm, config, name, without) < 1.05
 
 
 def test_ranking_is_quick() -> None:

@@ -97,17 +97,18 @@ def check_hbm(r: Run) -> None:
 
 def check_sm(r: Run) -> None:
     """SMs receive whole chunks, each multicast to its cluster, and what TMA reads beside rows that start between two
-    pairs of sectors; C leaves once, in sectors. Spilled registers go and come
-    back in every k-iteration."""
+    pairs of sectors, boxes of 128 B along the operand's memory being whole then; C leaves once, in sectors. Spilled
+    registers go and come back in every k-iteration."""
     moved, work = r.kernel.bytes, r.plan.work
     ctas = r.plan.work.n_items // work.splits * work.cluster_size
     spilled, read_back = (ctas * work.n_k * n_bytes for n_bytes in (work.spill_bytes, work.spill_read_bytes))
     assert moved["sm"]["read"] == ctas * work.n_k * (work.a_sm_bytes + work.b_sm_bytes) + read_back
     for operand, rows, received in (("a", r.config.block_m, work.a_sm_bytes), ("b", r.config.block_n, work.b_sm_bytes)):
-        plain = rows * r.config.block_k * r.gemm.element_bytes(operand)
-        pitch = r.gemm.leading(operand) * r.gemm.element_bytes(operand)
+        size, along_k = r.gemm.element_bytes(operand), r.gemm.k_is_contiguous(operand)
+        plain, pitch = rows * r.config.block_k * size, r.gemm.leading(operand) * size
+        boxed = plain if along_k else -(-rows * size // 128) * 128 * r.config.block_k
         whole = r.config.loads != "tma" or pitch % 64 == 0
-        assert received == plain if whole else plain <= received <= 2 * plain + rows * (32 + 16)
+        assert received == plain if whole else plain <= received <= 2 * boxed + rows * (32 + 16)
     assert moved["sm"]["write"] == moved["l2"]["write"] == moved["smem"]["write"] + spilled
     element = r.gemm.accumulator_bytes if work.splits > 1 else r.gemm.c_element_bytes
     c_bytes = r.gemm.m * r.gemm.n * r.gemm.batch * element * work.splits

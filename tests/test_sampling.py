@@ -112,11 +112,11 @@ def test_time_and_dram_bytes_are_those_of_the_whole_kernel(name: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DRIFTING)
-def test_dram_bytes_of_drifting_kernels_are_short_by_no_more_than_a_quarter(name: str) -> None:
+def test_dram_bytes_of_drifting_kernels_are_short_by_a_few_per_cent(name: str) -> None:
     """The known gap: time holds."""
     sampled, whole = pair(*DRIFTING[name])
     assert sampled.time_s == pytest.approx(whole.time_s, rel=0.01)
-    assert 0.75 < dram(sampled) / dram(whole) < 0.95
+    assert 0.9 < dram(sampled) / dram(whole) < 0.98
 
 
 def test_the_smallest_that_is_sampled() -> None:

@@ -72,11 +72,13 @@ def sectors_per_piece(piece_bytes: float, pitch_bytes: int, sector_bytes: int) -
 
 
 def _run(gemm: Gemm, config: KernelConfig, operand: str) -> tuple[float, float]:
-    """Bytes of a chunk that lie together in memory, and how many such runs a row (along m or n) of the chunk has."""
+    """Bytes of a chunk that lie together in memory, and how many such runs a row (along m or n) of the chunk has. TMA
+    asks for whole boxes, across the edge of the matrix."""
     size, k = gemm.element_bytes(operand), min(config.block_k, gemm.k)
     if gemm.k_is_contiguous(operand):
         return k * size, 1.0
-    rows = min(config.block_m, gemm.m) if operand == "a" else min(config.block_n, gemm.n)
+    block, extent = (config.block_m, gemm.m) if operand == "a" else (config.block_n, gemm.n)
+    rows = block if is_persistent(config) else min(block, extent)
     return rows * size, k / rows
 
 
