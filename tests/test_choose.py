@@ -14,7 +14,7 @@ from hwmodels.errors import ConfigError
 from sim import simulate
 from sim.call import Options, run_call
 from sim.schedule.bound import Estimator
-from sim.schedule.choose import BEST_BY_BOUND, candidates, complete, default_families, ranked
+from sim.schedule.choose import BEST_APART, BEST_BY_BOUND, candidates, complete, default_families, ranked
 from sim.schedule.config import KernelConfig
 from sim.schedule.menu import menu
 from sim.schedule.resources import occupancy
@@ -50,7 +50,7 @@ def test_the_best_of_the_menu_is_among_the_best_eight(
     order = ranked(gemm, gpu("h200_sxm"), family)
     times = [simulated_s(gemm, config, without=without) for config in order]
     assert min(times[:BEST_BY_BOUND]) <= (1 + missed) * min(times)
-    assert min(times) < 0.8 * times[-1]
+    assert min(times) < 0.8 * max(times)
 
 
 @pytest.mark.parametrize(("without", "least"), [(MEAN, 0.75), (VARIED, 0.6)], ids=["mean", "varied"])
@@ -77,10 +77,27 @@ def test_ranking_is_quick() -> None:
 def test_ranking_is_by_estimate_and_repeatable() -> None:
     order = ranked(LARGE, gpu("h200_sxm"))
     times = [Estimator(LARGE, gpu("h200_sxm")).time_s(config) for config in order]
-    assert times == sorted(times)
+    assert times[:BEST_BY_BOUND] == sorted(times)[:BEST_BY_BOUND]
     assert ranked(LARGE, gpu("h200_sxm")) == order
-    assert candidates(LARGE, gpu("h200_sxm"), None, "bound") == (order, BEST_BY_BOUND)
+    assert candidates(LARGE, gpu("h200_sxm"), None, "bound") == (order, BEST_BY_BOUND + BEST_APART)
     assert candidates(LARGE, gpu("h200_sxm"), None, "auto") == (order, len(order))
+    small = ranked(Gemm(512, 512, 512), gpu("h200_sxm"))
+    assert candidates(Gemm(512, 512, 512), gpu("h200_sxm"), None, "bound") == (small, BEST_BY_BOUND)
+
+
+@pytest.mark.parametrize("gemm", [Gemm(3000, 3000, 3000), Gemm(4096, 4096, 4104), Gemm(2048, 8192, 8192)], ids=str)
+def test_the_default_is_as_good_as_the_whole_menu_where_l2_is_short(gemm: Gemm) -> None:
+    """Rows at odd places never merge, and operands that L2 cannot keep are read again by CTAs out of step."""
+    h200 = gpu("h200_sxm")
+    assert simulate(gemm, h200).time_s <= 1.02 * simulate(gemm, h200, tile="auto").time_s
+
+
+def test_out_of_step_reads_more_of_l2_and_hbm() -> None:
+    together, apart = (Estimator(LARGE, gpu("h200_sxm"), in_step=in_step) for in_step in (True, False))
+    config = ranked(LARGE, gpu("h200_sxm"))[0]
+    assert apart._cut(config).l2_bytes > together._cut(config).l2_bytes
+    assert apart._cut(config).hbm_bytes > together._cut(config).hbm_bytes
+    assert apart.time_s(config) >= together.time_s(config)
 
 
 def test_memory_bounds_every_estimate() -> None:

@@ -18,6 +18,7 @@ from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.schedule import plan
 from sim.schedule.beside import counts_tiles, reduction
+from sim.schedule.boxes import odd_rows
 from sim.schedule.config import KernelConfig
 from sim.schedule.raster import Ints, tiles
 from sim.schedule.resources import occupancy
@@ -61,12 +62,16 @@ class Iteration:
 
 
 class Estimator:
-    """Kernel times of one GEMM on one GPU; keeps what its configurations share."""
+    """Kernel times of one GEMM on one GPU; keeps what its configurations share.
 
-    def __init__(self, gemm: Gemm, gpu: Gpu) -> None:
-        self._gemm, self._gpu = gemm, gpu
+    `in_step`: CTAs ask for what they share at the same time, so that a GPC's requests merge and HBM gives it once;
+    otherwise each cluster reads L2, and each GPC HBM, for itself.
+    """
+
+    def __init__(self, gemm: Gemm, gpu: Gpu, in_step: bool = True) -> None:
+        self._gemm, self._gpu, self._in_step = gemm, gpu, in_step
         self._operand_bytes = gemm.a_bytes + gemm.b_bytes
-        self._fits_l2 = self._operand_bytes <= gpu.l2.capacity_mib * 2**20 / 2
+        self.fits_l2 = self._operand_bytes <= gpu.l2.capacity_mib * 2**20 / 2
         self._placements: dict[tuple[int, int, int], Placement] = {}
 
     def time_s(self, config: KernelConfig) -> float:
@@ -123,7 +128,13 @@ class Estimator:
             _n_distinct(gpc * (rows.max() + 1) + rows) * a_bytes
             + _n_distinct(gpc * (columns.max() + 1) + columns) * b_bytes
         )
-        return Cut(items, agents, per_sm, iterations, splits, near + distinct / 2, distinct)
+        alone = agents * (a_bytes + b_bytes)
+        if not self._in_step:
+            return Cut(items, agents, per_sm, iterations, splits, alone + near / 2, near)
+        odd = plan.is_persistent(config) and any(
+            odd_rows(gemm.leading(x) * gemm.element_bytes(x), self._gpu) for x in "ab" if gemm.k_is_contiguous(x)
+        )
+        return Cut(items, agents, per_sm, iterations, splits, (alone if odd else near) + distinct / 2, distinct)
 
     def _iteration(self, config: KernelConfig, cut: Cut, hbm_bytes_per_s: float) -> Iteration:
         gemm, gpu = self._gemm, self._gpu
@@ -131,7 +142,7 @@ class Estimator:
         tensor, smem, fill = (values[name] / 16 for name in ("mma_x16", "mma_smem_x16", "fill_smem_x16"))
         chunk_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
         whole_bytes = cut.hbm_bytes * cut.iterations * cut.items / cut.agents
-        share = min(1.0, self._operand_bytes / whole_bytes) if self._fits_l2 else 1.0
+        share = min(1.0, self._operand_bytes / whole_bytes) if self.fits_l2 else 1.0
         l2_bytes_per_s = gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6
         hbm_ns = gpu.hbm.latency_ns + gpu.hbm.spread_ns * TYPICAL_LINES_LOG2
         return Iteration(

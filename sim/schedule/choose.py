@@ -15,8 +15,8 @@ from sim.schedule.names import band
 from sim.schedule.resources import flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
 
-BEST_BY_BOUND = 8
-"""Configurations that are simulated of a menu, unless all are."""
+BEST_BY_BOUND, BEST_APART = 8, 2
+"""Configurations that are simulated of a menu, unless all are; and so many more where L2 cannot keep the operands."""
 TMA_BYTES = 16
 MOST_TMA_STAGES = 16
 """As in the nvjet names of the H200's gemm.csv: stages fill shared memory, up to these."""
@@ -35,19 +35,21 @@ def default_families(gemm: Gemm, gpu: Gpu) -> tuple[str, ...]:
 
 # The menu.
 def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[tuple[KernelConfig, ...], int]:
-    """The menu, best estimate first, and how many of it to simulate: `tile` "bound" for the best eight that the
-    simulator does not refuse, "auto" for all.
+    """The menu, best estimate first, and how many of it to simulate: `tile` "bound" for the best eight (ten where L2
+    cannot keep the operands) that the simulator does not refuse, "auto" for all.
 
     Raises `ConfigError` where nothing on the menu fits.
     """
     if tile not in ("bound", "auto"):
         raise ConfigError(f"tile = {tile!r}: must be bound or auto")
     found = ranked(gemm, gpu, family)
-    return found, len(found) if tile == "auto" else min(BEST_BY_BOUND, len(found))
+    best = BEST_BY_BOUND if Estimator(gemm, gpu).fits_l2 else BEST_BY_BOUND + BEST_APART
+    return found, len(found) if tile == "auto" else min(best, len(found))
 
 
 def ranked(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfig, ...]:
-    """The menu of a family (of the default ones, if None) by `Estimator.time_s`, ties in menu order."""
+    """The menu of a family (of the default ones, if None) by `Estimator.time_s`, ties in menu order. Where L2 cannot
+    keep the operands, the best eight are followed by the best of the others for CTAs that do not keep in step."""
     found: list[KernelConfig] = []
     refused: ConfigError | None = None
     for name in (family,) if family else default_families(gemm, gpu):
@@ -57,7 +59,13 @@ def ranked(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfi
             refused = refused or error
     if not found and refused:
         raise refused
-    return tuple(sorted(found, key=Estimator(gemm, gpu).time_s))
+    estimator = Estimator(gemm, gpu)
+    order = sorted(found, key=estimator.time_s)
+    if estimator.fits_l2:
+        return tuple(order)
+    first, seen = order[:BEST_BY_BOUND], set(order[:BEST_BY_BOUND])
+    apart = sorted((c for c in found if c not in seen), key=Estimator(gemm, gpu, in_step=False).time_s)[:BEST_APART]
+    return tuple(first + apart + [c for c in order if c not in seen | set(apart)])
 
 
 # A configuration of which some is given.
