@@ -400,7 +400,8 @@ def test_a_closed_stdout_is_an_error(command: str) -> None:
 
 
 SAVING_SLOWLY = """
-import sys, time, sim.saved
+import signal, sys, time, sim.saved
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whatever this was started under
 def gemm(options):
     with sim.saved._replacing({path!r}) as file:
         print("writing", flush=True)
