@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from sim.measure import counters, gemm, shapes, tiles
-from sim.measure.table import Case, Outcome
+from sim.measure.table import Case, Outcome, Row
 
 LAYERS = {  # name: (n, k), as the models' published configurations give them
     "gemma2-9b.qkv": (8192, 3584), "gemma2-9b.o": (3584, 4096), "gemma2-9b.gate_up": (28672, 3584),
@@ -105,10 +105,11 @@ def _spaced(quick: bool) -> list[Case]:
 
 
 def _measure_spaced(batch: Sequence[Case]) -> list[Outcome]:
-    return _apart(batch, [PAUSE_S] * len(batch))
+    return [*_apart(batch, [PAUSE_S] * len(batch))]
 
 
-def _apart(batch: Sequence[Case], pauses_s: Sequence[float]) -> list[Outcome]:
+def _apart(batch: Sequence[Case], pauses_s: Sequence[float]) -> list[list[Row]]:
+    """One burst of each case, with its pause before each launch."""
     from sim.measure.timing import time_calls
 
     calls = [partial(_after_a_pause, gemm.call(case), pause) for case, pause in zip(batch, pauses_s, strict=True)]
@@ -124,17 +125,13 @@ def _again(quick: bool) -> list[Case]:
 
 def _measure_again(batch: Sequence[Case]) -> list[Outcome]:
     """Each case AGAIN times, among others each time; of these the one with the median time."""
-    found: list[list[Outcome]] = [[] for _ in batch]
+    found: list[list[list[Row]]] = [[] for _ in batch]
     for i in range(AGAIN):
         order = random.Random(i).sample(range(len(batch)), len(batch))
         cases = [batch[place] for place in order]
-        for place, outcome in zip(order, _apart(cases, [_rest_s(case) for case in cases]), strict=True):
-            found[place].append(outcome)
-    return [sorted(outcomes, key=_time)[AGAIN // 2] for outcomes in found]
-
-
-def _time(outcome: Outcome) -> float:
-    return 0.0 if isinstance(outcome, str) else float(outcome[0]["time_us"])
+        for place, rows in zip(order, _apart(cases, [_rest_s(case) for case in cases]), strict=True):
+            found[place].append(rows)
+    return [sorted(rounds, key=lambda rows: float(rows[0]["time_us"]))[AGAIN // 2] for rounds in found]
 
 
 def _rest_s(case: Case) -> float:
@@ -150,22 +147,21 @@ def _after_a_pause(call: Callable[[int], Any], pause_s: float, i: int) -> Any:
     return call(i)
 
 
+APART = replace(gemm.TABLE, columns=(*gemm.TABLE.columns, "rest_ms"))
 TABLES = (
     replace(gemm.TABLE, name="gemm_more", about="as gemm: layers of other models, pitches, streams", cases=_gemms),
     replace(gemm.TABLE, name="gemm_short", about="as gemm: kernels of a few microseconds, cold and warm", cases=_short),
     replace(
-        gemm.TABLE,
+        APART,
         name="gemm_again",
-        columns=(*gemm.TABLE.columns, "rest_ms"),
         about=f"as gemm: the same kernels, launches apart, the median of {AGAIN} rounds in other orders",
         cases=_again,
         measure=_measure_again,
         case_s=AGAIN * gemm.TABLE.case_s,
     ),
     replace(
-        gemm.TABLE,
+        APART,
         name="gemm_spaced",
-        columns=(*gemm.TABLE.columns, "rest_ms"),
         about=f"as gemm: large GEMMs, {PAUSE_S * 1e3:.0f} ms between launches",
         cases=_spaced,
         measure=_measure_spaced,

@@ -18,7 +18,7 @@ from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.schedule import plan
 from sim.schedule.beside import counts_tiles, reduction
-from sim.schedule.boxes import odd_rows
+from sim.schedule.boxes import has_odd_rows
 from sim.schedule.config import KernelConfig
 from sim.schedule.raster import Ints, tiles
 from sim.schedule.resources import occupancy
@@ -131,9 +131,7 @@ class Estimator:
         alone = agents * (a_bytes + b_bytes)
         if not self._in_step:
             return Cut(items, agents, per_sm, iterations, splits, alone + near / 2, near)
-        odd = plan.is_persistent(config) and any(
-            odd_rows(gemm.leading(x) * gemm.element_bytes(x), self._gpu) for x in "ab" if gemm.k_is_contiguous(x)
-        )
+        odd = plan.is_persistent(config) and has_odd_rows(gemm, self._gpu)
         return Cut(items, agents, per_sm, iterations, splits, (alone if odd else near) + distinct / 2, distinct)
 
     def _iteration(self, config: KernelConfig, cut: Cut, hbm_bytes_per_s: float) -> Iteration:

@@ -58,6 +58,12 @@ def odd_rows(pitch: int, gpu: Gpu) -> bool:
     return pitch % (PAIR * gpu.l2.sector_bytes) != 0
 
 
+def has_odd_rows(gemm: Gemm, gpu: Gpu) -> bool:
+    """Whether rows along k of A or B are odd."""
+    pitches = (gemm.leading(x) * gemm.element_bytes(x) for x in "ab" if gemm.k_is_contiguous(x))
+    return any(odd_rows(pitch, gpu) for pitch in pitches)
+
+
 def split_rows(n_bytes: float, pitch: int, gpu: Gpu) -> float:
     """Fraction of the boxes' rows that lie in more lines than they fill, and are asked for line by line."""
     line, offsets, boxes = gpu.l2.line_bytes, _offsets(pitch, gpu.l2.line_bytes), _boxes(n_bytes)

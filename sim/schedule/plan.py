@@ -366,8 +366,7 @@ def _costs(
 
 def _last_k_x256(gemm: Gemm, config: KernelConfig, gpu: Gpu, n_k: int) -> int:
     """Part of a chunk that the last k-iteration reads, x256."""
-    pitches = (gemm.leading(x) * gemm.element_bytes(x) for x in "ab" if gemm.k_is_contiguous(x))
-    if is_persistent(config) and any(boxes.odd_rows(pitch, gpu) for pitch in pitches):
+    if is_persistent(config) and boxes.has_odd_rows(gemm, gpu):
         return 256
     return round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k))
 
