@@ -25,7 +25,16 @@ from tests.test_layers import loaded_by
 
 PRINTED = ("microbench", "overheads", "topology", "ports", "ring", "power")
 SHIPPED = (*PRINTED, "gemm", "tile_sweep", "counters", "sustained_load")
-FURTHER = ("gemm_again", "gemm_more", "gemm_short", "gemm_spaced", "counters_more", "tile_more")
+FURTHER = (
+    "gemm_again",
+    "gemm_more",
+    "gemm_short",
+    "gemm_spaced",
+    "counters_more",
+    "counters_launch",
+    "tile_more",
+    "tile_again",
+)
 each_table = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 
 
@@ -470,7 +479,7 @@ def test_counters_are_of_the_longest_kernel() -> None:
     kernels = nsight._split(nsight._rows(NCU))[0]
     for kernel in kernels:
         kernel.update({name: kernel.get(name, "n/a") for name, _ in counters.METRICS.values()})
-    row = counters._row(kernels)
+    row = counters._row(kernels, counters.METRICS)
     assert (row["kernel"], row["grid"], row["block"]) == ("nvjet_a; b", "(2,66,1)", "(384,1,1)")
     assert (row["time_us"], row["reduce_us"], row["dram_read_bytes"]) == (12, 3.5, 33_701_888)
     assert row["sm_cycles"] == ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sim.measure import gemm, nsight, tiles
@@ -54,10 +54,11 @@ def cases(quick: bool) -> list[Case]:
     return found if not quick else [case("cublas", 4096, 4096, 4096, "bf16"), *found[:: len(found) // 11]]
 
 
-def measure(batch: Sequence[Case]) -> list[Outcome]:
-    """One launch of each under ncu."""
+def measure(batch: Sequence[Case], metrics: Mapping[str, tuple[str, float]] = METRICS) -> list[Outcome]:
+    """One launch of each under ncu; `metrics` as `METRICS`."""
     jobs = [{name: value for name, value in case.items() if value != ""} for case in batch]
-    return [[_row(kernels)] for kernels in nsight.counters(jobs, [counter for counter, _ in METRICS.values()])]
+    found = nsight.counters(jobs, [counter for counter, _ in metrics.values()])
+    return [[_row(kernels, metrics)] for kernels in found]
 
 
 def _plain(case: Case, dtype: str) -> bool:
@@ -71,11 +72,11 @@ def case(library: str, m: int, n: int, k: int, dtype: str, tile: dict[str, int] 
     return shape | {name: tile[name] if tile else "" for name in tiles.TILE}
 
 
-def _row(kernels: list[dict[str, str]]) -> dict[str, Any]:
+def _row(kernels: list[dict[str, str]], metrics: Mapping[str, tuple[str, float]]) -> dict[str, Any]:
     """Of the longest kernel; what others of the call took goes to `reduce_us`."""
     times = [_number(kernel["gpu__time_duration.sum"]) / 1e3 for kernel in kernels]
     main = kernels[times.index(max(times))]
-    row = {column: _value(main[counter], factor) for column, (counter, factor) in METRICS.items()}
+    row = {column: _value(main[counter], factor) for column, (counter, factor) in metrics.items()}
     row |= {"grid": _launch(main["Grid Size"]), "block": _launch(main["Block Size"])}
     row["kernel"] = main["Kernel Name"][:90].replace(",", ";")
     return row | {"reduce_us": round(sum(times) - max(times), 3) if len(kernels) > 1 else ""}

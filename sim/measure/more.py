@@ -1,4 +1,5 @@
-"""What older tables leave open: gemm_more, gemm_short, gemm_again, gemm_spaced, counters_more, tile_more.
+"""What older tables leave open: gemm_more, gemm_short, gemm_again, gemm_spaced, counters_more,
+counters_launch, tile_more, tile_again.
 
 Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a
 line; matrices read once at growing sizes; kernels of a few microseconds; and gemm.csv again, and large GEMMs, with
@@ -49,6 +50,12 @@ POOL = 2**29
 REST = 12
 AGAIN = 3
 """Rounds of gemm_again, odd."""
+LAUNCHED = {
+    "cluster_x": ("launch__cluster_dim_x", 1),
+    "cluster_y": ("launch__cluster_dim_y", 1),
+    "smem_dynamic": ("launch__shared_mem_per_block_dynamic", 1),
+}
+"""As counters.METRICS: what the launch asked for; 0 CTAs where it named no cluster. Bytes of shared memory a CTA."""
 TILE_SHAPES = ((2048, 6144, 3072), (128, 8192, 8192))
 TILE_STEP = 2
 
@@ -98,6 +105,15 @@ def _counters(quick: bool) -> list[Case]:
 def _tiles(quick: bool) -> list[Case]:
     every = [dict(zip("mnk", s, strict=True)) | t for s in TILE_SHAPES for t in tiles.tiles() if tiles.worthwhile(s, t)]
     return every[::TILE_STEP] if not quick else every[:: TILE_STEP * 12]
+
+
+def _tile_again(quick: bool) -> list[Case]:
+    return tiles.cases(False)[:: 48 if quick else 2]
+
+
+def _launched(quick: bool) -> list[Case]:
+    found = [case for case in gemm.cases(quick) if case["dtype"] == "tf32"]
+    return [counters.case("cublas", case["m"], case["n"], case["k"], "tf32") for case in found]
 
 
 def _spaced(quick: bool) -> list[Case]:
@@ -168,5 +184,16 @@ TABLES = (
         case_s=0.8,
     ),
     replace(counters.TABLE, name="counters_more", about="as counters: pitches, streams, short k", cases=_counters),
+    replace(
+        counters.TABLE,
+        name="counters_launch",
+        about="as counters: tf32 kernels of gemm, with the cluster and shared memory of their launches",
+        columns=(*counters.COLUMNS, *LAUNCHED),
+        cases=_launched,
+        measure=partial(counters.measure, metrics=counters.METRICS | LAUNCHED),
+    ),
+    replace(
+        tiles.TABLE, name="tile_again", about="as tile_sweep: every second tile of today's cases", cases=_tile_again
+    ),
     replace(tiles.TABLE, name="tile_more", about="as tile_sweep: two further shapes", cases=_tiles),
 )
