@@ -6,7 +6,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from hwmodels.errors import ConfigError
+from workloads.checks import check_choice, check_integer
 from workloads.dtypes import BYTES, COMBINATIONS
+
+WHERE = "workload gemm"
 
 MAX_DIMENSION = 262144
 """The largest vocabularies (256000) and some more."""
@@ -63,26 +66,26 @@ class Gemm:
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
-            _check_integer(name, getattr(self, name), 1, MAX_DIMENSION)
-        _check_integer("batch", self.batch, 1, MAX_BATCH)
+            check_integer(name, getattr(self, name), 1, MAX_DIMENSION, WHERE)
+        check_integer("batch", self.batch, 1, MAX_BATCH, WHERE)
         self._check_types()
-        _check_choice("layout", self.layout, LAYOUTS)
-        _check_choice("epilogue", self.epilogue, tuple(EPILOGUES))
-        _check_choice("l2", self.l2, L2_STATES)
-        _check_choice("inputs", self.inputs, OPERAND_PLACES)
-        _check_choice("weights", self.weights, OPERAND_PLACES)
-        _check_choice("result", self.result, RESULT_PLACES)
+        check_choice("layout", self.layout, LAYOUTS, WHERE)
+        check_choice("epilogue", self.epilogue, tuple(EPILOGUES), WHERE)
+        check_choice("l2", self.l2, L2_STATES, WHERE)
+        check_choice("inputs", self.inputs, OPERAND_PLACES, WHERE)
+        check_choice("weights", self.weights, OPERAND_PLACES, WHERE)
+        check_choice("result", self.result, RESULT_PLACES, WHERE)
         for name in ("lda", "ldb", "ldc"):
             if getattr(self, name) is not None:
-                _check_integer(name, getattr(self, name), self._extent(name[-1]), MAX_LEADING)
+                check_integer(name, getattr(self, name), self._extent(name[-1]), MAX_LEADING, WHERE)
 
     def _check_types(self) -> None:
-        _check_choice("dtype", self.dtype, tuple(COMBINATIONS))
+        check_choice("dtype", self.dtype, tuple(COMBINATIONS), WHERE)
         accumulators, results = COMBINATIONS[self.dtype]
         if self.acc_dtype is not None:
-            _check_choice("acc_dtype", self.acc_dtype, accumulators, f" with dtype {self.dtype}")
+            check_choice("acc_dtype", self.acc_dtype, accumulators, f"with dtype {self.dtype}, {WHERE}")
         if self.out_dtype is not None:
-            _check_choice("out_dtype", self.out_dtype, results, f" with dtype {self.dtype}")
+            check_choice("out_dtype", self.out_dtype, results, f"with dtype {self.dtype}, {WHERE}")
 
     # Types and sizes of one element.
     @property
@@ -234,16 +237,6 @@ class Gemm:
             "arithmetic_intensity",
         )
         return {"operation": "gemm", **asdict(self), **resolved, **{name: getattr(self, name) for name in derived}}
-
-
-def _check_integer(name: str, value: object, low: int, high: int) -> None:
-    if type(value) is not int or not low <= value <= high:
-        raise ConfigError(f"{name} = {value!r}: must be an integer from {low} to {high} (workload gemm)")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...], where: str = "") -> None:
-    if not isinstance(value, str) or value not in choices:
-        raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(choices)}{where} (workload gemm)")
 
 
 def _operand(name: str, allowed: str) -> str:

@@ -1,0 +1,128 @@
+"""Operations that move data and compute little: elementwise, normalisation, softmax, copies, gathers, optimizer.
+
+Each works on [rows, width] elements; `OPS` says what it reads and writes of that shape, and what beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
+
+from workloads.checks import check_choice, check_integer
+from workloads.dtypes import BYTES
+
+WHERE = "workload stream"
+MAX_ELEMENTS = 2**40
+DTYPES = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2", "int8", "int32")
+INDEX_BYTES = 8
+
+
+class Op(NamedTuple):
+    """What one operation touches. `inputs`, `outputs`: tensors of [rows, width] read and written; `vectors`: of
+    [width] read; `row_bytes`: beside them, of each row; `flops`: of each element (`Stream.flops`); `fixed_dtype`: type
+    of all it touches, where it does not follow the data's."""
+
+    inputs: int
+    outputs: int
+    flops: int
+    vectors: int = 0
+    row_bytes: int = 0
+    fixed_dtype: str | None = None
+
+
+OPS = {
+    "add": Op(2, 1, 1),
+    "mul": Op(2, 1, 1),
+    "bias": Op(1, 1, 1, vectors=1),
+    "gelu": Op(1, 1, 9),
+    "silu": Op(1, 1, 3),
+    "silu_mul": Op(2, 1, 4),
+    "gelu_mul": Op(2, 1, 10),
+    "softmax": Op(1, 1, 4),
+    "log_softmax": Op(1, 1, 4),
+    "layer_norm": Op(1, 1, 8, vectors=2),
+    "rms_norm": Op(1, 1, 4, vectors=1),
+    "add_layer_norm": Op(2, 2, 9, vectors=2),
+    "add_rms_norm": Op(2, 2, 5, vectors=1),
+    "rope": Op(1, 1, 3),
+    "copy": Op(1, 1, 0),
+    "transpose": Op(1, 1, 0),
+    "cast": Op(1, 1, 0),
+    "quantize": Op(1, 1, 2, row_bytes=4),
+    "fill": Op(0, 1, 0),
+    "embedding": Op(1, 1, 0, row_bytes=INDEX_BYTES),
+    "adamw": Op(4, 3, 12, fixed_dtype="fp32"),
+}
+"""An add, multiply, divide or transcendental counts 1, as in `workloads.gemm.EPILOGUES`. "adamw": parameter, gradient
+and two moments in, all but the gradient out. "embedding": the rows gathered, and their indices."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One operation on [rows, width]. `out_dtype`: type of what is written, if not that of what is read. `strided`: its
+    inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take elements one by one.
+
+    Raises `ConfigError` for a value outside its range.
+    """
+
+    op: str
+    rows: int
+    width: int
+    dtype: str = "bf16"
+    out_dtype: str | None = None
+    strided: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("op", self.op, tuple(OPS), WHERE)
+        check_integer("width", self.width, 1, MAX_ELEMENTS, WHERE)
+        check_integer("rows", self.rows, 1, MAX_ELEMENTS // self.width, WHERE)
+        check_choice("dtype", self.dtype, DTYPES, WHERE)
+        if self.out_dtype is not None:
+            check_choice("out_dtype", self.out_dtype, DTYPES, WHERE)
+
+    @property
+    def elements(self) -> int:
+        """rows x width."""
+        return self.rows * self.width
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of one element read."""
+        return BYTES[OPS[self.op].fixed_dtype or self.dtype]
+
+    @property
+    def out_element_bytes(self) -> int:
+        """Bytes of one element written."""
+        return BYTES[OPS[self.op].fixed_dtype or self.out_dtype or self.dtype]
+
+    @property
+    def flops(self) -> int:
+        """Counted as `OPS` says; they run on the CUDA cores."""
+        return OPS[self.op].flops * self.elements
+
+    @property
+    def read_bytes(self) -> int:
+        """Every input read once."""
+        op = OPS[self.op]
+        return (op.inputs * self.elements + op.vectors * self.width) * self.element_bytes + op.row_bytes * self.rows
+
+    @property
+    def write_bytes(self) -> int:
+        """Every output written once."""
+        return OPS[self.op].outputs * self.elements * self.out_element_bytes
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Every input read once and every output written once."""
+        return self.read_bytes + self.write_bytes
+
+    @property
+    def arithmetic_intensity(self) -> float:
+        """FLOPs for each compulsory byte."""
+        return self.flops / self.compulsory_bytes
+
+    def describe(self) -> dict[str, Any]:
+        """All fields as resolved, with what follows from them."""
+        derived = ("flops", "read_bytes", "write_bytes", "compulsory_bytes", "arithmetic_intensity")
+        resolved = {"out_dtype": self.out_dtype or self.dtype}
+        return {"operation": self.op, **asdict(self), **resolved, **{name: getattr(self, name) for name in derived}}
