@@ -36,6 +36,8 @@ if hasattr(e.run, "_cache") and hasattr(e.run._cache, "_load_overload"):
     e.run._cache.load_overload = e.run._cache._load_overload
 Records = npt.NDArray[np.void]
 Counters = Mapping[str, int]
+Chunks = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Numbers of chunks of A, B and C, and the bytes of each."""
 
 
 class State(NamedTuple):
@@ -112,7 +114,7 @@ def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
     )
 
 
-def warm_chunks(machine: rec.Machine, work: rec.Work) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+def warm_chunks(machine: rec.Machine, work: rec.Work) -> Chunks:
     """Chunks of A and B and their bytes, in the order an earlier kernel left them: what L2 can hold, latest last."""
     rows = min(work.block_m, work.rows_a), min(work.block_n, work.rows_b)
     sizes = rows[0] * work.a_dram_bytes >> 8, rows[1] * work.b_dram_bytes >> 8
@@ -122,12 +124,25 @@ def warm_chunks(machine: rec.Machine, work: rec.Work) -> tuple[npt.NDArray[np.in
 
 
 def run_kernel(
-    machine: rec.Machine, plan: Plan, *, warm: bool = False, floor_s: float = 0.0, trace: bool = False, name: str = ""
+    machine: rec.Machine,
+    plan: Plan,
+    *,
+    warm: bool = False,
+    resident: Chunks | None = None,
+    floor_s: float = 0.0,
+    trace: bool = False,
+    name: str = "",
 ) -> KernelResult:
-    """Replay one kernel. `floor_s` is the part of a kernel's time outside its CTAs (measured on an empty kernel)."""
+    """Replay one kernel. `floor_s` is the part of a kernel's time outside its CTAs (measured on an empty kernel).
+
+    L2 holds nothing at its start, or `resident`: chunks and their bytes, the latest used last; `warm` stands for what
+    `warm_chunks` says.
+    """
     state = _state(machine, plan, trace)
     if warm:
-        e.warm(state.machine, state.work, state.scalars, state.nodes, *warm_chunks(machine, plan.work))
+        resident = warm_chunks(machine, plan.work)
+    if resident is not None:
+        e.warm(state.machine, state.work, state.scalars, state.nodes, *resident)
         for counter in (
             "hbm_read",
             "hbm_write",
