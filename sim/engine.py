@@ -415,7 +415,8 @@ def _start_mma(m, w, s, ag, sm, spans, t):
     if w.spill_bytes:
         t = _spill(m, w, s, ag, sm, t)
     dur, smem = w.mma_x16 * fs >> 4, w.mma_smem_x16 * fs >> 4
-    sm.tensor_free = max(t, sm.tensor_free) + dur + (w.beside_x16 * fs >> 4)
+    beside = w.beside_x16 + w.masked_x16 if ag.c_k < w.n_masked else w.beside_x16
+    sm.tensor_free = max(t, sm.tensor_free) + dur + (beside * fs >> 4)
     sm.smem_free = max(t, sm.smem_free) + smem
     end = max(sm.tensor_free, sm.smem_free, t + (w.floor_x16 * fs >> 4)) + w.drain_cycles * fs
     s.tensor_fs += dur * w.cluster_size

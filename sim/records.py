@@ -163,6 +163,9 @@ class Work(NamedTuple):
     """1: an iteration's loads are issued as the one before it begins, not when it is done."""
     beside_x16: int = 0
     """Cycles of one iteration in which an SM's tensor cores wait for other instructions of the same warps, x16."""
+    n_masked: int = 0
+    """First k-iterations of an item that take longer, as single scores are masked there, by:"""
+    masked_x16: int = 0
     see_block: int = 0
     """> 0: rows of items see some of the keys, which come in blocks of as many: up to `see_last` and `see_step` more
     from row to row, `see_keys` at most, and from `see_first` on, as many more from row to row."""

@@ -60,6 +60,10 @@ class AttentionKernel:
     persistent: bool = False
     """A CTA an SM, TMA loads, a producer warp and two groups of consumers; else a CTA an item."""
     stages: int = 2
+    one_chunk: bool = False
+    """Only one chunk of K or V is on its way at a time: the next is asked for when it is there."""
+    alternates: bool = True
+    """Consumer warpgroups take turns at the tensor cores."""
     measured: bool = True
 
     def group(self, work: Attention) -> int:
@@ -160,11 +164,12 @@ def flash_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
             "flash_split",
             *(SPLIT_ROWS, keys, width, 4, SPLIT_REGISTERS, smem, rows, heads),
             splits=splits,
+            one_chunk=True,
         )
     block_q, block_kv, warps = flash_blocks(width, work.causal and work.q_len > 1, gpu)
     smem = _smem(block_q, block_kv, width)
     cut = (block_q, block_kv, width, warps, FLASH_REGISTERS, smem, rows, heads)
-    return AttentionKernel("flash_fwd_kernel", "flash", *cut)
+    return AttentionKernel("flash_fwd_kernel", "flash", *cut, one_chunk=True)
 
 
 def flash_backward(work: Attention, gpu: Gpu) -> AttentionKernel:
@@ -199,6 +204,7 @@ def cudnn_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
         mma="wgmma",
         persistent=True,
         stages=CUDNN_STAGES,
+        alternates=work.group == 1,
     )
 
 

@@ -134,10 +134,18 @@ def beside_cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> float:
     a = gpu.attention
     scores = a.score_cycles * kernel.block_q * kernel.block_kv
     if kernel.mma == "wgmma":
-        return max(0.0, scores - mma_cycles(kernel, work, gpu) / 2)
+        return max(0.0, scores - mma_cycles(kernel, work, gpu) / 2) if kernel.alternates else scores
     if _is_backward(kernel):
         return BACKWARD_SCORES * scores + a.output_cycles * kernel.block_q * kernel.width
     return scores + a.output_cycles * kernel.block_q * kernel.width
+
+
+def _masked_blocks(kernel: AttentionKernel, work: Attention) -> int:
+    """Blocks of keys of an item that hold masked scores (n_masking_steps in flash_fwd_kernel.h)."""
+    if _is_backward(kernel) or kernel.rows != work.q_len or not work.causal:
+        return 0
+    even = work.kv_len % kernel.block_kv == 0 and work.q_len % kernel.block_q == 0
+    return -(-kernel.block_q // kernel.block_kv) + (0 if even else 1)
 
 
 def _smem_bytes(kernel: AttentionKernel, work: Attention) -> float:
@@ -186,6 +194,8 @@ def _cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> dict[str, int
     return {
         "mma_x16": max(1, round(16 * mma / STEPS)),
         "beside_x16": round(16 * beside / STEPS),
+        "masked_x16": round(16 * a.score_cycles * kernel.block_q * kernel.block_kv / STEPS),
+        "n_masked": STEPS * _masked_blocks(kernel, work),
         "mma_smem_x16": round(16 * smem / STEPS / gpu.smem.bytes_per_clk),
         "fill_smem_x16": 0 if kernel.persistent else round(16 * fill),
         "epi_smem_x16": round(16 * 2 * block * work.head_dim * work.element_bytes / gpu.smem.bytes_per_clk),
@@ -199,16 +209,16 @@ def _cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> dict[str, int
         "fused_cycles": 0,
         "merge_cycles": round(gpu.coalescing.window_cycles),
         "scatter_cycles": round(gpu.l2.jitter_cycles),
-        **_latencies(kernel, gpu, round(a.start_cycles)),
+        **_latencies(kernel, gpu),
     }
 
 
-def _latencies(kernel: AttentionKernel, gpu: Gpu, start: int) -> dict[str, int]:
+def _latencies(kernel: AttentionKernel, gpu: Gpu) -> dict[str, int]:
     """What one CTA waits for and others on its SM do not."""
     if kernel.persistent:
         p = gpu.persistent
         return {
-            "start_cycles": round(p.start_cycles) + start,
+            "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
             "barrier_cycles": 0,
             "drain_cycles": 0,
@@ -216,12 +226,14 @@ def _latencies(kernel: AttentionKernel, gpu: Gpu, start: int) -> dict[str, int]:
             "epilogue_cycles": round(gpu.attention.end_cycles),
             "end_cycles": round(p.epilogue_cycles),
         }
-    f = gpu.multistage
+    f, is_flash = gpu.multistage, kernel.family.startswith("flash")
+    start = f.cta_start_cycles + (gpu.attention.start_cycles if is_flash else 0.0)
+    wait = gpu.attention.wait_cycles * kernel.block_q * kernel.block_kv / STEPS if is_flash else 0.0
     return {
-        "start_cycles": round(f.cta_start_cycles) + start,
-        "restart_cycles": round(gpu.kernel.turnround_cycles + f.cta_start_cycles) + start,
+        "start_cycles": round(start),
+        "restart_cycles": round(gpu.kernel.turnround_cycles + start),
         "barrier_cycles": round(f.barrier_cycles),
-        "drain_cycles": round(gpu.attention.step_cycles),
+        "drain_cycles": round(f.drain_cycles + wait),
         "latency_cycles": round(f.load_cycles),
         "epilogue_cycles": round(f.epilogue_cycles),
         "end_cycles": 0,
@@ -300,8 +312,8 @@ def build_attention_plan(
         raster_n=0,
         group=1,
         stages=kernel.stages,
-        depth=kernel.stages if kernel.persistent else 1,
-        ahead=int(not kernel.persistent),
+        depth=1 if kernel.one_chunk else kernel.stages,
+        ahead=int(kernel.one_chunk),
         wrap=0,
         sample_items=0,
         **values,
