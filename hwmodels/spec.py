@@ -267,8 +267,8 @@ class Attention(Section):
     score_cycles: float = constant(0, 100, "of an SM, for a score: its softmax, by the warps that multiply")
     output_cycles: float = constant(0, 100, "of an SM, for an element of the output and block of keys: its rescaling")
     wait_cycles: float = constant(0, 100, "of a CTA, for a score: what it waits for itself, other CTAs going on")
-    start_cycles: float = constant(0, 1e6, "of a CTA's first block, beyond a GEMM's start")
-    end_cycles: float = constant(0, 1e6, "of a warp-specialised kernel's item: last rescaling, before its stores")
+    start_cycles: float = constant(0, 1e6, "of a FlashAttention-2 CTA before its first load, beyond a GEMM's")
+    decode_start_cycles: float = constant(0, 1e6, "the same of cuDNN's kernels for one query")
     combine_slice_us: float = constant(0, 1000, "of the kernel that joins slices of keys, for each slice")
 
 

@@ -32,7 +32,9 @@ FORWARD = {"flash": flash_forward, "cudnn": cudnn_forward, "flash3": flash3_forw
 FP32_BYTES = 4
 COMBINED_ELEMENTS = 512
 """Elements of the output that a CTA of the combine kernel joins (flash_fwd_launch_template.h)."""
-PREPARED_ROWS = 128
+COMBINE_STEPS = 4
+"""Dependent passes of the combine kernel before it adds slices one by one: load, maximum, sum and scale of their
+logarithms (flash_fwd_kernel.h, combine_attn_seqk_parallel)."""
 
 
 def attention_kernels(
@@ -136,7 +138,7 @@ def _after(
     fixed_s = gpu.split_k.reduce_floor_us * 1e-6
     if kernel.family == "flash_split":
         ctas = -(-rows * kernel.width // COMBINED_ELEMENTS)
-        fixed_s += (1 + splits) * gpu.attention.combine_slice_us * 1e-6 + ctas * gpu.kernel.launch_ns * 1e-9
+        fixed_s += (COMBINE_STEPS + splits) * gpu.attention.combine_slice_us * 1e-6 + ctas * gpu.kernel.launch_ns * 1e-9
     joined = small_kernel(
         "combine", fixed_s + max(moved_s, hbm_s), main.sm_mhz, (read, work.q_bytes), (spilled, 0)
     )

@@ -30,6 +30,9 @@ CUDNN_ROWS, CUDNN_KEYS, CUDNN_THREADS_REGISTERS = 128, 128, 168
 CUDNN_STAGES = 4
 """Chunks of K or V on the way: what the 232,448 B of shared memory of head_dim 128 have room for beside two of Q and
 the barriers is five, with 134,144 B of head_dim 64 six."""
+ALTERNATING, UNORDERED = 0.5, 0.25
+"""Part of the products' time in which softmax goes on: all of the other warpgroup's where two take turns; half of that
+where they do not, as cuDNN's kernels for grouped heads seem to (attention.csv: 0.36 us a block of keys more)."""
 DECODE_ROWS, DECODE_KEYS = 16, 128
 SHORT_KEYS = 128
 """Up to so many keys cuDNN decodes by a kernel of 64 x 64 blocks."""
@@ -62,8 +65,8 @@ class AttentionKernel:
     stages: int = 2
     one_chunk: bool = False
     """Only one chunk of K or V is on its way at a time: the next is asked for when it is there."""
-    alternates: bool = True
-    """Consumer warpgroups take turns at the tensor cores."""
+    overlap: float = 0.0
+    """Of wgmma's time, what softmax runs beside."""
     measured: bool = True
 
     def group(self, work: Attention) -> int:
@@ -204,7 +207,7 @@ def cudnn_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
         mma="wgmma",
         persistent=True,
         stages=CUDNN_STAGES,
-        alternates=work.group == 1,
+        overlap=ALTERNATING if work.group == 1 else UNORDERED,
     )
 
 
@@ -234,5 +237,6 @@ def flash3_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
         mma="wgmma",
         persistent=True,
         stages=4,
+        overlap=ALTERNATING,
         measured=False,
     )

@@ -132,12 +132,11 @@ def beside_cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> float:
     itself at half an SM's rate, while the other's half of the products runs.
     """
     a = gpu.attention
-    scores = a.score_cycles * kernel.block_q * kernel.block_kv
+    scores = a.score_cycles * kernel.block_q * kernel.block_kv * (BACKWARD_SCORES if _is_backward(kernel) else 1.0)
+    cycles = scores + a.output_cycles * kernel.block_q * kernel.width
     if kernel.mma == "wgmma":
-        return max(0.0, scores - mma_cycles(kernel, work, gpu) / 2) if kernel.alternates else scores
-    if _is_backward(kernel):
-        return BACKWARD_SCORES * scores + a.output_cycles * kernel.block_q * kernel.width
-    return scores + a.output_cycles * kernel.block_q * kernel.width
+        return max(0.0, cycles - kernel.overlap * mma_cycles(kernel, work, gpu))
+    return cycles
 
 
 def _masked_blocks(kernel: AttentionKernel, work: Attention) -> int:
@@ -204,7 +203,7 @@ def _cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> dict[str, int
         "spill_read_bytes": 0,
         "floor_x16": 0,
         "issue_cycles": 0,
-        "reorder_x256": 0,
+        "reorder_x256": round(256 * gpu.persistent.reorder_fraction / 2) if kernel.one_chunk else 0,
         "fill_cycles": round(gpu.persistent.iteration_cycles) if kernel.persistent else 0,
         "fused_cycles": 0,
         "merge_cycles": round(gpu.coalescing.window_cycles),
@@ -223,12 +222,12 @@ def _latencies(kernel: AttentionKernel, gpu: Gpu) -> dict[str, int]:
             "barrier_cycles": 0,
             "drain_cycles": 0,
             "latency_cycles": round(p.load_cycles),
-            "epilogue_cycles": round(gpu.attention.end_cycles),
+            "epilogue_cycles": 0,
             "end_cycles": round(p.epilogue_cycles),
         }
-    f, is_flash = gpu.multistage, kernel.family.startswith("flash")
-    start = f.cta_start_cycles + (gpu.attention.start_cycles if is_flash else 0.0)
-    wait = gpu.attention.wait_cycles * kernel.block_q * kernel.block_kv / STEPS if is_flash else 0.0
+    f, a, is_flash = gpu.multistage, gpu.attention, kernel.family.startswith("flash")
+    start = f.cta_start_cycles + (a.start_cycles if is_flash else a.decode_start_cycles)
+    wait = a.wait_cycles * kernel.block_q * kernel.block_kv / STEPS if is_flash else 0.0
     return {
         "start_cycles": round(start),
         "restart_cycles": round(gpu.kernel.turnround_cycles + start),
