@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-import numpy as np
-
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.call import Options, small_kernel, with_energy
-from sim.kernel import Chunks, run_kernel
+from sim.kernel import run_kernel
 from sim.machine import build_machine
 from sim.power import settled
-from sim.records import Work
 from sim.result import KernelResult
 from sim.schedule.attention import (
     AttentionKernel,
@@ -48,7 +45,8 @@ def attention_kernels(
     """The kernels of one call, in launch order. Their sum is the call's time, without gaps.
 
     `backend`: "flash" (FlashAttention-2 as PyTorch ships it), "cudnn" (Hopper), "flash3" (not measured) or "math" (the
-    unfused products in fp32). `resident`: fraction of "q", "k" and "v" that lies in L2 at the start.
+    unfused products in fp32). `resident`: fraction of "q", "k" and "v" that lies in L2 at the start; K and V as their
+    mean.
     Not modelled: dropout, bias, alibi, soft capping.
     Raises ConfigError for what no kernel of the backend takes, and for a role or fraction that is none.
     """
@@ -79,13 +77,13 @@ def _main(
     kernel: AttentionKernel, plan: Plan, work: Attention, gpu: Gpu, options: Options, resident: Mapping[str, float]
 ) -> KernelResult:
     """The kernel that multiplies, at a held clock, a burst's, or what the board's power leaves."""
-    held = resident_chunks(plan.work, resident) if any(resident.values()) else None
+    q, k, v = (resident.get(role, 0.0) for role in ROLES)
 
     def run(clock_mhz: float | None) -> KernelResult:
         result = run_kernel(
             build_machine(gpu, clock_mhz, options.without, options.sustained),
             plan,
-            resident=held,
+            resident=(q, (k + v) / 2),
             floor_s=gpu.kernel.floor_us * 1e-6,
             trace=options.trace,
             name=kernel.name,
@@ -98,21 +96,6 @@ def _main(
     if by_power and options.clock_mhz is None and "clock" not in options.without:
         main = settled(gpu, main, run)
     return main
-
-
-def resident_chunks(work: Work, resident: Mapping[str, float]) -> Chunks:
-    """Chunks that lie in L2 at the start, and their bytes: the first part of Q, K and V each, the latest last."""
-    q, k, v = (resident.get(role, 0.0) for role in ROLES)
-    n_q = round(q * work.first_b)
-    steps = np.arange(work.first_b, work.first_c)
-    index = (steps - work.first_b) // 2
-    n_blocks = (work.first_c - work.first_b) // 2
-    is_v = (steps - work.first_b) % 2 == 1
-    kept = steps[index < np.where(is_v, v, k) * n_blocks]
-    chunks = np.concatenate([kept, np.arange(n_q)]).astype(np.int64)
-    rows = np.where(chunks < work.first_b, work.block_m, work.block_n)
-    per_row = np.where(chunks < work.first_b, work.a_dram_bytes, work.b_dram_bytes)
-    return chunks, rows * per_row >> 8
 
 
 def _before(kernel: AttentionKernel, gpu: Gpu, main: KernelResult, work: Attention) -> tuple[KernelResult, ...]:

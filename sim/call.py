@@ -62,14 +62,24 @@ class Call:
         return main_kernel(self.kernels)
 
 
-def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_taken_gb_per_s: float = 0.0) -> Call:
-    """Simulate every kernel of one call. `hbm_taken_gb_per_s` is HBM bandwidth that copies in flight take away."""
+def run_call(
+    gemm: Gemm,
+    config: KernelConfig,
+    gpu: Gpu,
+    options: Options,
+    hbm_taken_gb_per_s: float = 0.0,
+    resident: tuple[float, float] | None = None,
+) -> Call:
+    """Simulate every kernel of one call. `hbm_taken_gb_per_s` is HBM bandwidth that copies in flight take away;
+    `resident` the parts of A and B that L2 holds at the start, where it is not all or nothing as `gemm.l2` says."""
+    if resident is None:
+        resident = (1.0, 1.0) if gemm.l2 == "warm" else (0.0, 0.0)
     if hbm_taken_gb_per_s:
         gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
     plan = build_plan(gemm, config, gpu, options.full, options.without)
 
     def run(clock_mhz: float | None) -> KernelResult:
-        main = _run_main(gemm, plan, gpu, options, clock_mhz)
+        main = _run_main(plan, gpu, options, clock_mhz, resident)
         return with_energy(gpu, main, gemm.dtype, options.data)
 
     main = run(options.clock_mhz)
@@ -81,12 +91,14 @@ def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_t
     return Call(gemm, plan, (*before, main, *after))
 
 
-def _run_main(gemm: Gemm, plan: Plan, gpu: Gpu, options: Options, clock_mhz: float | None) -> KernelResult:
+def _run_main(
+    plan: Plan, gpu: Gpu, options: Options, clock_mhz: float | None, resident: tuple[float, float]
+) -> KernelResult:
     """The kernel that multiplies, at a held clock or at a burst's."""
     main = run_kernel(
         build_machine(gpu, clock_mhz, options.without, options.sustained),
         plan,
-        warm=gemm.l2 == "warm",
+        resident=resident,
         floor_s=gpu.kernel.floor_us * 1e-6,
         trace=options.trace,
         name=plan.config.name or short_name(plan.config),
