@@ -237,5 +237,5 @@ def check_context(model: Model, n_tokens: int) -> None:
     """Refuse more tokens than the model was made for."""
     if n_tokens > model.max_context:
         raise ConfigError(
-            f"{n_tokens} tokens (context and new ones): must be at most {model.max_context}, the context of {model.name}"
+            f"{n_tokens} tokens (cached and new ones): must be at most {model.max_context}, the context of {model.name}"
         )

@@ -53,9 +53,9 @@ class _Config:
 
     def activation(self, key: str, default: str) -> str:
         found = self.keys.get(key, default)
-        if not isinstance(found, str) or found not in ACTIVATION_NAMES:
-            raise self.refusal(f"{key} = {shown(found)}: must be one of {', '.join(ACTIVATION_NAMES)}")
-        return ACTIVATION_NAMES[found]
+        if isinstance(found, str) and found in ACTIVATION_NAMES:
+            return ACTIVATION_NAMES[found]
+        raise self.refusal(f"{key} = {shown(found)}: must be one of {', '.join(ACTIVATION_NAMES)}")
 
     def is_capped(self, key: str, default: float) -> bool:
         found = self.keys.get(key, default)
@@ -108,7 +108,7 @@ def _architecture(config: _Config) -> str:
     named = config.keys.get("architectures")
     known = f"known: {', '.join(ARCHITECTURES)}"
     if named is None:
-        kind = config.keys.get("model_type")
+        kind: object = config.keys.get("model_type")
         if isinstance(kind, str) and kind in MODEL_TYPES:
             return MODEL_TYPES[kind]
         if kind is None:
@@ -202,7 +202,7 @@ def _mixtral(config: _Config) -> dict[str, Any]:
 
 
 def _qwen2(config: _Config) -> dict[str, Any]:
-    """Q, K and V have biases, whatever the configuration says; only from layer max_window_layers on is a window used."""
+    """Q, K and V have biases, whatever the configuration says; a window holds from layer max_window_layers on."""
     shared = _llama_like(
         config,
         "qwen2",
