@@ -304,6 +304,31 @@ def test_checkpointing_lowers_the_peak():
     assert peaks == sorted(peaks, reverse=True)
 
 
+MEASURED_PEAK_BYTES = {
+    (1, 512, "none"): 9_790_679_040,
+    (1, 512, "full"): 13_028_825_088,
+    (1, 2048, "none"): 13_161_214_976,
+    (1, 2048, "full"): 13_161_214_976,
+    (4, 2048, "none"): 17_057_660_928,
+    (4, 2048, "full"): 14_560_850_944,
+    (1, 8192, "none"): 17_057_660_928,
+    (1, 8192, "full"): 14_560_850_944,
+}
+"""(batch, seq, checkpointing) -> allocator's high-water mark of four layers of Llama-2-7B on an H200, AdamW on bf16
+parameters. It includes what earlier cases left: at most their weights, gradients and moments, 8 bytes a parameter."""
+
+
+@pytest.mark.parametrize(("case", "measured_bytes"), MEASURED_PEAK_BYTES.items())
+def test_measured_steps(case: tuple[int, int, str], measured_bytes: int):
+    batch, seq, checkpointing = case
+    how = Activations(checkpointing=checkpointing, fused_norms=False)
+    plan = training_plan(
+        load_model("llama2-7b-4layers"), batch, seq, recipe="bf16", how=how, layers_only=True, beyond_context=True
+    )
+    left = 8 * 4 * layer_parameters(load_model("llama2-7b"))
+    assert plan.peak_bytes < measured_bytes < plan.peak_bytes + left
+
+
 @pytest.mark.parametrize("fields", [{"weights": "int8"}, {"master": "bf16"}, {"n_moments": 3}])
 def test_impossible_recipes_are_refused(fields: dict[str, Any]):
     with pytest.raises(ConfigError):

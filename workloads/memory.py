@@ -193,18 +193,21 @@ def training_plan(
     loss_rows: int | None = None,
     layers_only: bool = False,
     workspace_bytes: int = 0,
+    beyond_context: bool = False,
 ) -> MemoryPlan:
     """One step: forward, loss, backward, optimizer, of a micro-batch of `batch` sequences of `seq` tokens.
 
     Gradients come to life layer by layer in backward; `accumulated`: those of earlier micro-batches are there from the
     start. The loss keeps fp32 log-probabilities of `loss_rows` tokens at a time (None: of all). `layers_only`: no
-    embedding, last norm or head, as in the measured steps.
+    embedding, last norm or head, as in the measured steps. `beyond_context`: allow more tokens than the model was made
+    for.
 
     Raises `ConfigError` for sizes out of range, an unknown recipe and more tokens than the model's context.
     """
     how, recipe = how or Activations(), _recipe(recipe)
     check_tokens(model, batch, seq)
-    check_context(model, seq)
+    if not beyond_context:
+        check_context(model, seq)
     check_flag("accumulated", accumulated, WHERE)
     check_flag("layers_only", layers_only, WHERE)
     check_integer("workspace_bytes", workspace_bytes, 0, MAX_WORKSPACE_BYTES, WHERE)

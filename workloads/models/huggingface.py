@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hwmodels.errors import ConfigError
-from workloads.models.json_file import name_of, read_json, shown
+from workloads.models.json_file import read_json, shown
 from workloads.models.model import MAX_LAYERS, Model
 
 ACTIVATION_NAMES = {
@@ -87,8 +87,8 @@ def load_config(path: str | os.PathLike[str]) -> Model:
     Raises `ConfigError`, in one line, for a file that cannot be read, is over 1 MB, is no JSON, has a key twice, is of
     an unknown architecture, or has values of the wrong type or out of range.
     """
-    keys, origin = read_json(path)
-    return from_config(keys, name=name_of(origin), origin=origin)
+    keys, name, origin = read_json(path)
+    return from_config(keys, name=name, origin=origin)
 
 
 def from_config(keys: Mapping[str, Any], *, name: str, origin: str = "configuration") -> Model:
@@ -104,11 +104,11 @@ def from_config(keys: Mapping[str, Any], *, name: str, origin: str = "configurat
 
 
 def _architecture(config: _Config) -> str:
-    """The first of the known architectures that are named, or that of the model type where none is named."""
+    """The architecture that is named, or that of the model type where none is."""
     named = config.keys.get("architectures")
     known = f"known: {', '.join(ARCHITECTURES)}"
     if named is None:
-        kind: object = config.keys.get("model_type")
+        kind = config.keys.get("model_type")
         if isinstance(kind, str) and kind in MODEL_TYPES:
             return MODEL_TYPES[kind]
         if kind is None:
@@ -116,10 +116,10 @@ def _architecture(config: _Config) -> str:
         raise config.refusal(f"unknown model_type {shown(kind)}; known: {', '.join(MODEL_TYPES)}")
     if not isinstance(named, list) or not named or not all(isinstance(item, str) for item in named):
         raise config.refusal(f"architectures = {shown(named)}: must be a list of names; {known}")
-    found = next((item for item in named if item in ARCHITECTURES), None)
-    if found is None:
-        raise config.refusal(f"unknown architecture {shown(named[0])}; {known}")
-    return found
+    for item in ARCHITECTURES:
+        if item in named:
+            return item
+    raise config.refusal(f"unknown architecture {shown(named[0])}; {known}")
 
 
 # One reader for each architecture. All return the fields of `Model` but its name.
