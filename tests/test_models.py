@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import tomllib
 from itertools import combinations
@@ -20,6 +21,8 @@ from workloads.models.counts import (
     attention_of,
     check_context,
     check_tokens,
+    describe,
+    experts_used,
     forward_flops,
     kv_bytes_per_token,
     kv_cache_bytes,
@@ -120,7 +123,7 @@ def test_stated_parameter_counts(name: str):
 
 
 def test_gpt3_meets_the_paper_s_table():
-    """Brown et al. 2020, Table D.1: 174,600 million parameters; 3.14e23 FLOPs for 300 billion tokens, without heads."""
+    """Brown et al. 2020, Table D.1: 174,600 million parameters."""
     total = parameters(load_model("gpt3-175b")).total
     assert total == 174_604_259_328
     assert round(total / 1e6, -2) == 174_600
@@ -167,6 +170,25 @@ def test_mixtral_s_active_parameters():
     mixtral = load_model("mixtral-8x7b")
     assert active_parameters(mixtral) == 46_702_792_704 - 32 * 6 * 3 * 4096 * 14336 == 12_879_925_248
     assert active_parameters(load_model("llama3-8b")) == 8_030_261_248
+
+
+def test_experts_used_by_enumeration():
+    """Two tokens, each with every pair of four experts."""
+    pairs = list(combinations(range(4), 2))
+    used = [len({*first, *second}) for first in pairs for second in pairs]
+    assert experts_used(tiny(n_experts=4, top_k=2), 2) == pytest.approx(sum(used) / len(used), rel=1e-12)
+    assert experts_used(tiny(n_experts=4, top_k=2), 1) == 2
+    assert experts_used(tiny(n_experts=4, top_k=4), 3) == 4
+    assert experts_used(tiny(), 3) == 0
+    with pytest.raises(ConfigError, match="n_tokens = 0"):
+        experts_used(tiny(), 0)
+
+
+def test_a_description_survives_json():
+    found = describe(load_model("gemma2-9b"))
+    assert json.loads(json.dumps(found))["parameters"] == 9_241_705_984
+    assert sum(found["parameters_by_part"].values()) == found["parameters"]
+    assert found["kv_bytes_per_token"] == 42 * 2 * 2048 * 2
 
 
 # FLOPs.
