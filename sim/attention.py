@@ -122,15 +122,11 @@ def _after(
     if kernel.family == "flash_split":
         ctas = -(-rows * kernel.width // COMBINED_ELEMENTS)
         fixed_s += (COMBINE_STEPS + splits) * gpu.attention.combine_slice_us * 1e-6 + ctas * gpu.kernel.launch_ns * 1e-9
-    joined = small_kernel(
-        "combine", fixed_s + max(moved_s, hbm_s), main.sm_mhz, (read, work.q_bytes), (spilled, 0)
-    )
+    joined = small_kernel("combine", fixed_s + max(moved_s, hbm_s), main.sm_mhz, (read, work.q_bytes), (spilled, 0))
     return (with_energy(gpu, joined, work.dtype),)
 
 
-def _backward(
-    work: Attention, gpu: Gpu, options: Options, resident: Mapping[str, float]
-) -> tuple[KernelResult, ...]:
+def _backward(work: Attention, gpu: Gpu, options: Options, resident: Mapping[str, float]) -> tuple[KernelResult, ...]:
     """FlashAttention-2's backward: row sums of dO x O and a cleared dQ; dQ, dK and dV; dQ converted. Where heads share
     keys, dK and dV of the heads of a group are added after that, as PyTorch does."""
     kernel = flash_backward(work, gpu)

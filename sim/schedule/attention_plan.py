@@ -159,9 +159,13 @@ def _operands(kernel: AttentionKernel, work: Attention, gpu: Gpu, without: Colle
     """Bytes of chunks at every level: A comes once an item, B with every k-iteration."""
     _, block, n_walked, walked = _blocks(kernel, work)
     extent = work.q_len if _is_backward(kernel) else work.kv_len
-    once, size = (2 * work.kv_element_bytes, work.element_bytes) if _is_backward(kernel) else (
-        work.element_bytes,
-        work.kv_element_bytes,
+    once, size = (
+        (2 * work.kv_element_bytes, work.element_bytes)
+        if _is_backward(kernel)
+        else (
+            work.element_bytes,
+            work.kv_element_bytes,
+        )
     )
     row = float(work.head_dim * size)
     if work.page is not None and not _is_backward(kernel):
@@ -281,9 +285,7 @@ def _shape(kernel: AttentionKernel, work: Attention) -> dict[str, int]:
     }
 
 
-def build_attention_plan(
-    kernel: AttentionKernel, work: Attention, gpu: Gpu, without: Collection[str] = ()
-) -> Plan:
+def build_attention_plan(kernel: AttentionKernel, work: Attention, gpu: Gpu, without: Collection[str] = ()) -> Plan:
     """Schedule `work` as `kernel` on `gpu`; `without` names mechanisms switched off. Raises ConfigError where the
     kernel does not fit."""
     fit, shape = _occupancy(kernel, gpu), _shape(kernel, work)

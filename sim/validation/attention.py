@@ -37,7 +37,7 @@ class Asked:
 
 
 def parse_truth(text: str) -> bool:
-    """"True" or "1", "False" or "0"."""
+    """ "True" or "1", "False" or "0"."""
     values = {"true": True, "1": True, "false": False, "0": False}
     if text.strip().lower() not in values:
         raise CellError("must be True or False")
@@ -82,7 +82,7 @@ def backend_on(asked: Asked, gpu: Gpu) -> str:
 
 
 def phase(work: Attention) -> str:
-    """"decode" for one query a sequence, else "prefill"."""
+    """ "decode" for one query a sequence, else "prefill"."""
     return "decode" if work.q_len == 1 else "prefill"
 
 
@@ -108,7 +108,9 @@ def _work_of(asked: Asked, column: str) -> tuple[float, float]:
     return float(asked.work.flops), float(asked.work.compulsory_bytes)
 
 
-def _table(kind: str, inputs: dict[str, Callable[[str], Any]], question: Callable[[dict[str, Any]], Asked]) -> TimedTable:
+def _table(
+    kind: str, inputs: dict[str, Callable[[str], Any]], question: Callable[[dict[str, Any]], Asked]
+) -> TimedTable:
     sizes: dict[str, Callable[[str], Any]] = dict.fromkeys(SIZES, parse_count)
     return TimedTable(
         kind=kind,
