@@ -5,7 +5,7 @@ the host, at the clock that the board's power leaves.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hwmodels.spec import Gpu
@@ -109,12 +109,15 @@ def run_step(
     attention: str = "flash",
     tile: str = "library",
     cold: bool = False,
+    stream_weights: bool = False,
     kernels: Kernels | None = None,
 ) -> StepResult:
     """Simulate `step` on `gpu`.
 
     `launch`: "graph" or "stream"; `attention` and `tile` as `sim.operation.Kernels`; `cold`: every kernel finds L2
-    without its operands; `options.sustained`: the step repeats for long, so that the board's power limits the clock.
+    without its operands; `stream_weights`: weights of products lie in pinned host memory and are brought in one by one,
+    the next while this one is used; `options.sustained`: the step repeats for long, so that the board's power limits
+    the clock.
     `kernels` replaces the choice of kernels (those of a measured step). Raises ConfigError for what does not fit.
     """
     options = options or Options()
@@ -126,7 +129,7 @@ def run_step(
     by_power = options.sustained and options.clock_mhz is None and "clock" not in options.without
     if by_power and _watts(ran) > limit_w(gpu):
         cap, ran = _capped(known, gpu, asked, ran)
-    return StepResult(step, gpu, ran, _played(step, ran, gpu, launch), launch, cap)
+    return StepResult(step, gpu, ran, _played(step, ran, gpu, launch, stream_weights), launch, cap)
 
 
 def _asked(step: Step, gpu: Gpu, cold: bool) -> list[tuple[Operation, dict[str, float]]]:
@@ -194,21 +197,31 @@ def _interpolated_w(burst: Sequence[Ran], low: Sequence[Ran], low_mhz: float, ca
 
 
 # The host.
-def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str) -> HostOutcome:
-    """Everything in HBM but inputs, which are small and there too."""
-    used = {name for each in ran for name in (*(n for _, n in each.operation.reads), *each.operation.writes)}
-    tensors = tuple(HostTensor(name, max(1, step.tensors[name].n_bytes)) for name in step.tensors if name in used)
-    launches = tuple(
-        Launch(
-            each.operation.name,
-            tuple(dict.fromkeys(name for _, name in each.operation.reads)),
-            each.operation.writes,
-            (Part(_constant(kernel.time_s)),),
-        )
-        for each in ran
-        for kernel in each.kernels
+def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str, stream_weights: bool) -> HostOutcome:
+    """Everything lies in HBM, but weights that are streamed."""
+    launches = tuple(each for one in ran for each in _launches(one, step, stream_weights))
+    streamed = {each.weights for each in launches}
+    used = {name for each in launches for name in (*each.reads, *each.writes, each.weights)}
+    tensors = tuple(
+        HostTensor(name, max(1, tensor.n_bytes), "pinned" if name in streamed else "hbm")
+        for name, tensor in step.tensors.items()
+        if name in used
     )
     return play(Program(tensors, launches, launch_mode=launch), gpu)
+
+
+def _launches(ran: Ran, step: Step, stream_weights: bool) -> Iterator[Launch]:
+    """One for each kernel; an operation whose weight is streamed is one with it."""
+    operation = ran.operation
+    reads = tuple(dict.fromkeys(name for _, name in operation.reads))
+    weight = dict(operation.reads).get("b", "")
+    if stream_weights and weight and step.tensors[weight].kind == "weight":
+        part = Part(_constant(ran.time_s), max(1, step.tensors[weight].n_bytes))
+        others = tuple(name for name in reads if name != weight)
+        yield Launch(operation.name, others, operation.writes, (part,), weight)
+        return
+    for kernel in ran.kernels:
+        yield Launch(operation.name, reads, operation.writes, (Part(_constant(kernel.time_s)),))
 
 
 def _constant(time_s: float) -> Callable[[float], float]:
