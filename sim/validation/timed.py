@@ -343,7 +343,12 @@ class Control:
         if key not in self._fits:
             self._fits[key] = self._fit(*key)
         roofline = self._fits[key]
-        return None if roofline is None else roofline.time_us(*self._table.work(asked.question, asked.column))
+        return None if roofline is None else roofline.time_us(*self._work(asked))
+
+    def _work(self, asked: Asked) -> tuple[float, float]:
+        """At least one of each, as copies have no FLOPs."""
+        flops, n_bytes = self._table.work(asked.question, asked.column)
+        return max(1.0, flops), max(1.0, n_bytes)
 
     def _fold(self, asked: Asked) -> int:
         return zlib.crc32(self._table.shape(asked.question).encode()) % N_FOLDS
@@ -354,7 +359,7 @@ class Control:
         others = [each for each in self._groups[name] if self._fold(each) != fold]
         if len(others) < 3:
             return None
-        work = np.array([self._table.work(each.question, each.column) for each in others], dtype=np.float64)
+        work = np.array([self._work(each) for each in others], dtype=np.float64)
         return fit(work[:, 0], work[:, 1], np.array([each.measured_us for each in others]))
 
 
