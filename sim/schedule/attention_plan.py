@@ -22,7 +22,6 @@ from sim.schedule.config import KernelConfig
 from sim.schedule.plan import SWITCHES, Plan, hbm_latency_fs, sectors_per_piece, spare_mhz
 from sim.schedule.resources import Occupancy, cta_limits, flops_per_clk_per_sm
 from workloads.attention import MATMULS, Attention
-from workloads.dtypes import BYTES
 
 STEPS = 2
 """k-iterations of a block: K and V, or Q and dO."""
@@ -159,9 +158,13 @@ def _operands(kernel: AttentionKernel, work: Attention, gpu: Gpu, without: Colle
     """Bytes of chunks at every level: A comes once an item, B with every k-iteration."""
     _, block, n_walked, walked = _blocks(kernel, work)
     extent = work.q_len if _is_backward(kernel) else work.kv_len
-    once, size = (2 * work.kv_element_bytes, work.element_bytes) if _is_backward(kernel) else (
-        work.element_bytes,
-        work.kv_element_bytes,
+    once, size = (
+        (2 * work.kv_element_bytes, work.element_bytes)
+        if _is_backward(kernel)
+        else (
+            work.element_bytes,
+            work.kv_element_bytes,
+        )
     )
     row = float(work.head_dim * size)
     if work.page is not None and not _is_backward(kernel):
@@ -281,9 +284,7 @@ def _shape(kernel: AttentionKernel, work: Attention) -> dict[str, int]:
     }
 
 
-def build_attention_plan(
-    kernel: AttentionKernel, work: Attention, gpu: Gpu, without: Collection[str] = ()
-) -> Plan:
+def build_attention_plan(kernel: AttentionKernel, work: Attention, gpu: Gpu, without: Collection[str] = ()) -> Plan:
     """Schedule `work` as `kernel` on `gpu`; `without` names mechanisms switched off. Raises ConfigError where the
     kernel does not fit."""
     fit, shape = _occupancy(kernel, gpu), _shape(kernel, work)

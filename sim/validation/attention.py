@@ -27,7 +27,8 @@ class Asked:
     work: Attention
     backend: str
     in_graph: bool = False
-    """Replayed in a graph: a gap from kernel to kernel is part of the time."""
+    """Replayed in a graph on the same operands: what L2 can hold is there, and a gap from kernel to kernel is part of
+    the time."""
 
     def __str__(self) -> str:
         w = self.work
@@ -37,7 +38,7 @@ class Asked:
 
 
 def parse_truth(text: str) -> bool:
-    """"True" or "1", "False" or "0"."""
+    """ "True" or "1", "False" or "0"."""
     values = {"true": True, "1": True, "false": False, "0": False}
     if text.strip().lower() not in values:
         raise CellError("must be True or False")
@@ -49,7 +50,7 @@ def parse_text(text: str) -> str:
 
 
 def _work(cells: dict[str, Any]) -> Attention:
-    return Attention(*(cells[name] for name in SIZES), causal=cells["causal"])
+    return Attention(**{name: cells[name] for name in (*SIZES, "causal")})
 
 
 def _question(cells: dict[str, Any]) -> Asked:
@@ -67,7 +68,8 @@ def _predict(asked: Asked, gpu: Gpu) -> dict[str, float]:
 
     def seconds(sustained: bool) -> float:
         options = Options(sustained=sustained)
-        kernels = attention_kernels(asked.work, gpu, options, backend=backend_on(asked, gpu))
+        resident = dict.fromkeys("qkv", 1.0) if asked.in_graph else {}
+        kernels = attention_kernels(asked.work, gpu, options, backend=backend_on(asked, gpu), resident=resident)
         return sum(kernel.time_s for kernel in kernels) + asked.in_graph * len(kernels) * gpu.launch.graph_us * 1e-6
 
     time_s = seconds(sustained=False)
@@ -82,7 +84,7 @@ def backend_on(asked: Asked, gpu: Gpu) -> str:
 
 
 def phase(work: Attention) -> str:
-    """"decode" for one query a sequence, else "prefill"."""
+    """ "decode" for one query a sequence, else "prefill"."""
     return "decode" if work.q_len == 1 else "prefill"
 
 
@@ -108,7 +110,9 @@ def _work_of(asked: Asked, column: str) -> tuple[float, float]:
     return float(asked.work.flops), float(asked.work.compulsory_bytes)
 
 
-def _table(kind: str, inputs: dict[str, Callable[[str], Any]], question: Callable[[dict[str, Any]], Asked]) -> TimedTable:
+def _table(
+    kind: str, inputs: dict[str, Callable[[str], Any]], question: Callable[[dict[str, Any]], Asked]
+) -> TimedTable:
     sizes: dict[str, Callable[[str], Any]] = dict.fromkeys(SIZES, parse_count)
     return TimedTable(
         kind=kind,
