@@ -97,6 +97,8 @@ def check_backend(work: Attention, gpu: Gpu, backend: str) -> None:
         raise refused(f"backend = {backend!r}", f"flash or math on {gpu.name}: only its Hopper kernels are known")
     if work.phase == "backward" and backend != "flash":
         raise refused(f"backend = {backend!r} with phase 'backward'", "flash")
+    if work.phase == "backward" and work.window is not None and not work.causal:
+        raise refused(f"window = {work.window} with phase 'backward'", "None unless causal")
 
 
 # FlashAttention-2.
@@ -241,12 +243,14 @@ def flash3_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
     smem = min(2 * width * (CUDNN_ROWS + 4 * keys), int(gpu.smem.max_kib_per_cta * 1024))
     swap = packed(work)
     rows, heads = (work.group, work.kv_heads) if swap else (work.q_len, work.heads)
+    masked = work.q_len > 1 and (work.causal or work.window is not None)
     items = work.batch * heads * -(-rows // CUDNN_ROWS)
+    splits = 1 if masked else n_splits3(items, gpu.sm.count, -(-work.kv_len // keys))  # slices all masked: not modelled
     return AttentionKernel(
         "flash3_fwd",
         "flash3",
         *(CUDNN_ROWS, keys, width, 12, CUDNN_THREADS_REGISTERS, smem, rows, heads),
-        splits=n_splits3(items, gpu.sm.count, -(-work.kv_len // keys)),
+        splits=splits,
         mma="wgmma",
         persistent=True,
         stages=4,
