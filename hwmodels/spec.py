@@ -206,6 +206,7 @@ class Launch(Section):
     stream_us: float = quantity(0, 100_000, "from one empty kernel to the next, launched one by one into a stream")
     graph_us: float = quantity(0, 100_000, "from one empty kernel to the next inside a graph")
     sync_us: float = quantity(0, 1e6, "one launch and waiting for its end")
+    eager_us: float = constant(0, 100_000, "host time that an eager PyTorch program spends on one operation of a model")
 
 
 class Kernel(Section):
