@@ -293,6 +293,17 @@ class Coalescing(Section):
     window_cycles: float = constant(0, 1e6, "how long after a request that hits L2 another merges with it")
 
 
+class Attention(Section):
+    """Fused attention kernels, beside their products."""
+
+    score_cycles: float = constant(0, 100, "of an SM, for a score: its softmax, by the warps that multiply")
+    output_cycles: float = constant(0, 100, "of an SM, for an element of the output and block of keys: its rescaling")
+    wait_cycles: float = constant(0, 100, "of a CTA, for a score: what it waits for itself, other CTAs going on")
+    start_cycles: float = constant(0, 1e6, "of a FlashAttention-2 CTA before its first load, beyond a GEMM's")
+    decode_start_cycles: float = constant(0, 1e6, "the same of cuDNN's kernels for one query")
+    combine_slice_us: float = constant(0, 1000, "of the kernel that joins slices of keys, for each slice")
+
+
 class Activity(Section):
     """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity."""
 
@@ -337,6 +348,7 @@ class Gpu(BaseModel):
     streaming: Streaming
     split_k: SplitK
     coalescing: Coalescing
+    attention: Attention
     activity: Activity
     provenance: dict[str, Provenance] = Field(default_factory=dict, repr=False, exclude=True)
 

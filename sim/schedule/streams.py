@@ -6,8 +6,9 @@ Kernels are those of eager PyTorch, as grids and names in the H200's tables show
 `multi_tensor_apply_kernel` for AdamW, a device-to-device copy.
 
 Not measured: what compilers and inference engines fuse ("silu_mul", "gelu_mul", "add_rms_norm", "add_layer_norm",
-"rope", "quantize"). They follow from the same kernels with more operands: products and rope run as a vectorised kernel,
-sums with a norm as the norm's, quantisation (largest magnitude of a row, then scaling) as rms_norm's.
+"rope", "quantize"), "argmax", and what has no other case. They follow from the same kernels with more operands: a
+vectorised kernel for products, rope and what has no other case, the norm's for a sum with a norm, rms_norm's for
+quantisation (largest magnitude of a row, then scaling).
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ def _single(work: Stream, gpu: Gpu) -> StreamKernel:
         return _norm(work, s)
     if work.op == "embedding":
         return _gather(work, s)
+    if work.op == "argmax":
+        return _pick(work, s)
     if work.op == "transpose":
         return _transpose(work, s, gpu.multistage.l1_line_cycles)
     if work.op == "cast" or (work.op == "bias" and work.rows > 1) or _is_strided(work):
@@ -117,7 +120,7 @@ def _bare(name: str, work: Stream, n_ctas: int, threads: int, registers: int = 3
     op = OPS[work.op]
     data = op.inputs * work.elements * work.element_bytes
     beside = op.row_bytes * work.rows
-    reads, writes = (0, beside) if work.op == "quantize" else (beside, 0)
+    reads, writes = (0, beside) if work.op in ("quantize", "argmax") else (beside, 0)
     return StreamKernel(
         name,
         n_ctas,
@@ -167,8 +170,6 @@ def _transpose(work: Stream, s: Streaming, line_cycles: float) -> StreamKernel:
     kernel = _strided(work, s)
     columns = STRIDED_ELEMENTS / min(work.rows, STRIDED_ELEMENTS)
     sectors = work.elements / columns * _ceil(columns, SECTOR_BYTES / work.element_bytes)
-    if work.rows == 1:
-        return kernel
     new = min(STRIDED_TRIPS, _ceil(work.rows, VECTOR_THREADS))
     return replace(
         kernel,
@@ -264,6 +265,13 @@ def _gather(work: Stream, s: Streaming) -> StreamKernel:
         return replace(kernel, trips=work.rows, l2_trips=work.rows, cycles=4 * s.strided_thread_cycles)
     kernel = _bare("vectorized_gather", work, work.rows * _ceil(row_bytes, GATHER_BYTES), 256)
     return replace(kernel, l2_trips=1.0, hbm_weight=s.gather_weight)
+
+
+def _pick(work: Stream, s: Streaming) -> StreamKernel:
+    """One block reads a row once and keeps the largest; not measured."""
+    passes = _ceil(work.width * work.element_bytes, BLOCK_THREADS * VECTOR_BYTES)
+    kernel = _bare("argmax", work, work.rows, BLOCK_THREADS)
+    return replace(kernel, trips=passes, cycles=s.reduction_cycles)
 
 
 def _adamw(work: Stream, s: Streaming) -> tuple[StreamKernel, ...]:
