@@ -40,7 +40,7 @@ def only(work: Stream, on: Gpu | None = None, options: Options = BURST, **reside
 
 
 def alone(work: Stream, on: Gpu | None = None, **resident: float) -> KernelResult:
-    return only(work, on, **{**ALONE_AGAIN, **resident})
+    return only(work, on, BURST, **{**ALONE_AGAIN, **resident})
 
 
 def total_s(work: Stream, on: Gpu | None = None, options: Options = BURST) -> float:

@@ -30,9 +30,9 @@ BLOCK_THREADS, REGISTER_ELEMENTS, CROWDED_ELEMENTS = 1024, 9, 8
 SMEM_SOFTMAX_BYTES, SOFTMAX_SMEM_BYTES, VECTOR_BYTES = 48 * 1024, 128, 16
 LOADS_SAVED = 4
 """Elements that cunn_SoftMaxForward takes for what one costs where rows are kept in shared memory."""
-NORM_THREADS, NORM_VECTOR, REDUCTION_STEPS = 128, 4, 7
+NORM_THREADS, NORM_VECTOR, REDUCTION_STEPS, STEP_ELEMENTS = 128, 4, 7, 2
 """A thread of the norm's kernel takes four elements at a time; 5 shuffles and 2 rounds through shared memory combine
-the statistics of 128 threads, each as dear as an element."""
+mean, variance and count of 128 threads, each step as dear as two elements."""
 SMALL_GATHER_ROWS, GATHER_BYTES = 16, 256 * 16
 CHUNK_ELEMENTS, CHUNKS, ADAMW_THREADS, ADAMW_VECTOR = 65536, 320, 512, 4
 SECTOR_BYTES = 32
@@ -186,7 +186,7 @@ def _norm(work: Stream, s: Streaming) -> StreamKernel:
     variance take a chain of instructions an element and as much for each step that combines them, a sum nothing that
     shows beside the round trips. The second pass reads one tensor again: the row, or the sum that was written."""
     layer = work.op.endswith("layer_norm")
-    vectors, steps = _ceil(work.width, NORM_THREADS * NORM_VECTOR), REDUCTION_STEPS * layer
+    vectors, steps = _ceil(work.width, NORM_THREADS * NORM_VECTOR), REDUCTION_STEPS * STEP_ELEMENTS * layer
     chain = s.layer_norm_thread_cycles * (vectors * NORM_VECTOR + steps) if layer else 0.0
     issue = s.layer_norm_issue_cycles if layer else s.rms_norm_issue_cycles
     return replace(
