@@ -70,9 +70,15 @@ def test_a_tiny_kernel_takes_its_floor_and_one_round_trip() -> None:
 
 
 def test_code_that_was_driven_out_is_fetched_once() -> None:
-    work = Stream("mul", 8, 4096)
-    later = only(work, x=1.0, w=1.0).time_s - only(work, x=1.0, w=1.0, code=1.0).time_s
-    assert later == pytest.approx(gpu().streaming.code_us * 1e-6)
+    for work, share in ((Stream("silu", 8, 4096), 1.0), (Stream("add", 8, 4096), 0.5)):
+        later = only(work, x=1.0, w=1.0).time_s - only(work, x=1.0, w=1.0, code=1.0).time_s
+        assert later == pytest.approx(share * gpu().streaming.code_us * 1e-6)
+
+
+def test_all_that_is_read_counts_vectors_last() -> None:
+    work = Stream("rms_norm", 1, 4096)
+    assert only(work, x=0.5) == only(work, x=1.0, w=0.0)
+    assert only(work, x=0.75) == only(work, x=1.0, w=0.5)
 
 
 def test_a_row_of_a_norm_costs_round_trips_for_each_512_elements() -> None:

@@ -71,6 +71,8 @@ class StreamKernel:
     """L2 time of these reads, in bytes of whole lines, where they are no whole lines."""
     hbm_weight: float = 1.0
     """HBM time of a byte read, one of a long read being 1."""
+    long_code: bool = False
+    """Whether it takes many instructions to unroll: addresses from element numbers, divisions."""
     feeds_next: bool = False
     """Whether the next launch reads what this one writes."""
 
@@ -142,6 +144,7 @@ def _vectorised(work: Stream, s: Streaming) -> StreamKernel:
         _bare("vectorized_elementwise", work, n_ctas, VECTOR_THREADS),
         cycles=cycles * per_thread,
         issue_cycles=issue * min(work.elements, VECTOR_ELEMENTS),
+        long_code=issue > 0.0,
     )
 
 
@@ -159,6 +162,7 @@ def _strided(work: Stream, s: Streaming) -> StreamKernel:
     return replace(
         _bare("elementwise", work, n_ctas, VECTOR_THREADS, 20),
         trips=STRIDED_TRIPS,
+        long_code=True,
         cycles=(s.strided_thread_cycles + _arithmetic(work.op, s)[0]) * STRIDED_ELEMENTS / VECTOR_THREADS,
         issue_cycles=s.strided_issue_cycles * min(work.elements, STRIDED_ELEMENTS),
     )
