@@ -109,6 +109,7 @@ class Tensor(Section):
     wgmma: bool = yes_no("has warpgroup instructions that read operands from shared memory")
     cp_async: bool = yes_no("has asynchronous copies from global to shared memory")
     tma: bool = yes_no("has the tensor memory accelerator")
+    sparse_24: bool = yes_no("skips the zeros of 2:4 sparse operands, twice as fast along k")
 
 
 class CudaCore(Section):
@@ -117,6 +118,8 @@ class CudaCore(Section):
     fp64_flops_per_clk_per_sm: float = rate(2**20, "fp64 arithmetic")
     fp32_flops_per_clk_per_sm: float = rate(2**20, "fp32 arithmetic")
     fp16_flops_per_clk_per_sm: float = rate(2**20, "fp16 arithmetic, two values a register")
+    convert_int4_instructions: float = constant(0, 1000, "to make a 16-bit number of an int4 weight and scale it")
+    convert_int8_instructions: float = constant(0, 1000, "to make a 16-bit number of an int8 weight and scale it")
 
 
 class L2(Section):

@@ -16,7 +16,7 @@ _CHOICES = {
     "family": FAMILIES,
     "raster": ("m", "n"),
     "mma_m_along": ("m", "n"),
-    "loads": ("cp_async", "tma", "ldg"),
+    "loads": ("cp_async", "tma", "ldg", "direct"),
     "loop": ("triton", "cutlass"),
     "mma": ("wgmma", "mma_sync", "fma"),
 }

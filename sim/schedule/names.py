@@ -57,6 +57,9 @@ SGEMM_THREADS = {
 }
 """Threads of cuBLAS sgemm kernels by tile, from the `block_x` column of the public fp32 table."""
 
+TINYGEMM_STEPS, TINYGEMM_REGISTERS = 8, 64
+"""Steps of 16 along k that a warp loads at once (kKTilesPerWarp), and what the compiler gives a thread."""
+
 NOT_MODELLED = {
     "gemv": "gemv",
     "gemmSN": "gemmSN (small n)",
@@ -386,6 +389,30 @@ def _cutlass3(found: dict[str, str], launch: Launch) -> KernelConfig:
     )
 
 
+# PyTorch's weight-only int4 kernel.
+def _tinygemm(found: dict[str, str], launch: Launch) -> KernelConfig:
+    """Tiles of 16 x 8, one of k16 after another for each warp, 8 at a time. Grid = (1, tiles along n, tiles along m) in
+    48 of 48 rows of extra_ops.csv, with 256 threads, 64 registers and 4 KiB of shared memory, one partial tile a warp.
+    """
+    warps = (launch.threads or 256) // 32
+    return KernelConfig(
+        family="multistage",
+        block_m=16,
+        block_n=8,
+        block_k=16 * TINYGEMM_STEPS * warps,
+        stages=1,
+        warps=warps,
+        raster="n",
+        group=PLAIN,
+        loads="direct",
+        loop="cutlass",
+        mma="mma_sync",
+        registers_per_thread=TINYGEMM_REGISTERS,
+        smem_bytes=warps * 16 * 8 * 4,
+        name=launch.name,
+    )
+
+
 _COUNT = "[1-9][0-9]{0,4}"
 """A side of a tile or cluster, or a number of stages: never 0, and short."""
 _SIZE = rf"(?P<t0>{_COUNT})x(?P<t1>{_COUNT})"
@@ -405,7 +432,7 @@ _CUTLASS3 = (
     r"_(?P<stages>\d{1,3})_(?P<letters>[nt]{3})_align\d+_warpspecialized(?P<kind>_pingpong|_cooperative)?"
 )
 _XMMA = (
-    rf"sm(?P<sm>\d\d)_xmma_gemm_\w+?_(?P<layout>[nt]{{2}})_[nt]_tilesize{_SIZE}x(?P<bk>{_COUNT})(?!\d)"
+    rf"sm(?P<sm>\d\d)_xmma_(?P<sparse>sparse_)?gemm_\w+?_(?P<layout>[nt]{{2}})_[nt]_tilesize{_SIZE}x(?P<bk>{_COUNT})(?!\d)"
     rf"(?:_stage(?P<stages>{_COUNT}))?(?:_cgasize(?P<cluster>{_COUNT}x{_COUNT})x{_COUNT})?"
     rf"(?:_warpsize(?P<warps>{_COUNT}x{_COUNT}x{_COUNT}))?(?:_warpgroupsize(?P<groups>{_COUNT}x{_COUNT}x{_COUNT}))?"
     r"(?P<rest>(?!\d|\w*_(?:stage|cgasize|warpsize|warpgroupsize))\w*)"
@@ -420,6 +447,7 @@ PARSERS: tuple[tuple[re.Pattern[str], Callable[[dict[str, str], Launch], KernelC
     (re.compile(_CUTLASS3, re.ASCII), _cutlass3),
     (re.compile(_XMMA, re.ASCII), _xmma),
     (re.compile(_CUBLAS, re.ASCII), _cublas),
+    (re.compile("tinygemm_m16n8k16_chunk_kernel<", re.ASCII), _tinygemm),
 )
 """Tried in turn; `search`, since a name may stand inside a template (void cutlass::Kernel2<...>)."""
 

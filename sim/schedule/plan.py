@@ -10,10 +10,18 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
-from sim.schedule import boxes, narrow
+from sim.schedule import boxes, direct, formats, narrow
 from sim.schedule.beside import counts_tiles
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import Occupancy, consumer_threads, flops_per_clk_per_sm, loop_spill_bytes, occupancy
+from sim.schedule.resources import (
+    WARPGROUP_THREADS,
+    Occupancy,
+    consumer_threads,
+    flops_per_clk_per_sm,
+    loop_spill_bytes,
+    occupancy,
+    wgmma_tile,
+)
 from workloads.gemm import EPILOGUES, Gemm
 
 NEVER_MERGE = -(2**31)
@@ -100,16 +108,20 @@ def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
 
 
 def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
-    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: all operands are read from shared memory."""
+    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: all operands are read from shared memory, converted
+    weights once more than dense ones, into registers."""
     along_m = config.mma_m_along == "m"
     side_m, side_n = (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
     n_m = -(-side_m // WGMMA_M)
     pieces = -(-side_n // WGMMA_MAX_N)
     inst_n = -(-side_n // pieces // 8) * 8
-    n_k = -(-config.block_k * gemm.a_element_bytes // WGMMA_K_BYTES)
+    step = formats.step_bytes(gemm)
+    n_k = -(-config.block_k * gemm.a_element_bytes // step)
     count = n_m * pieces * n_k
     flops = 2 * WGMMA_M * inst_n * (WGMMA_K_BYTES // gemm.a_element_bytes)
-    return count * flops / rate, count * (WGMMA_M + inst_n) * WGMMA_K_BYTES, count * flops
+    sides = gemm.element_bytes("a" if along_m else "b"), gemm.element_bytes("b" if along_m else "a")
+    row_bytes = WGMMA_M * sides[0] + inst_n * sides[1]
+    return count * flops / rate, count * row_bytes * step / gemm.a_element_bytes, count * flops
 
 
 def _warp_grid(config: KernelConfig) -> tuple[int, int]:
@@ -126,9 +138,9 @@ def _warp_grid(config: KernelConfig) -> tuple[int, int]:
 def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
     """As `_wgmma`, for mma.sync and CUDA cores: each warp reads its fragments once from shared memory."""
     along_m, along_n = _warp_grid(config)
-    flops = 2 * config.block_m * config.block_n * config.block_k
-    smem = config.block_k * gemm.a_element_bytes * (config.block_m * along_n + config.block_n * along_m)
-    return flops / rate, smem, flops
+    flops = 2 * config.block_m * config.block_n * config.block_k // (2 if formats.is_sparse(gemm) else 1)
+    rows = config.block_m * along_n * gemm.a_element_bytes + config.block_n * along_m * gemm.b_element_bytes
+    return flops / rate, 0.0 if direct.is_direct(config) else config.block_k * rows, flops
 
 
 def _instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float, int]:
@@ -176,7 +188,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
             "barrier_cycles": 0,
-            "drain_cycles": 0,
+            "drain_cycles": round(_front_cycles(gemm, config, gpu)),
             "issue_cycles": 0,
             "fill_cycles": round(p.iteration_cycles),
             "reorder_x256": round(256 * p.reorder_fraction * size / (size + 1)),  # the latest of a cluster's
@@ -190,22 +202,24 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         }
     f, l1 = gpu.multistage, narrow.l1_cycles(gemm, config, gpu)
     start = f.cta_start_cycles + narrow.start_cycles(gemm, config)
-    by_registers = config.loads == "ldg"
+    by_registers, straight = config.loads == "ldg", direct.is_direct(config)
     return {
         "start_cycles": round(start),
         "restart_cycles": round(gpu.kernel.turnround_cycles + start),
-        "barrier_cycles": round(f.barrier_cycles),
-        "drain_cycles": round(f.drain_cycles),
-        "issue_cycles": 0 if by_registers else round(_issue_cycles(gemm, config, gpu, l1)),
+        "barrier_cycles": 0 if straight else round(f.barrier_cycles),
+        "drain_cycles": round(f.drain_cycles + _front_cycles(gemm, config, gpu)),
+        "issue_cycles": 0 if by_registers or straight else round(_issue_cycles(gemm, config, gpu, l1)),
         "fill_cycles": 0,
         "reorder_x256": 0,
         "latency_cycles": round(
-            f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
+            direct.l1_cycles(gemm, config, gpu)
+            if straight
+            else f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
         "epilogue_cycles": round(f.epilogue_cycles),
         "fused_cycles": fused,
         "end_cycles": 0,
-        "floor_x16": 0,
+        "floor_x16": round(16 * direct.warp_cycles(gemm, config, gpu)) if straight else 0,
         "merge_cycles": merge,
         "scatter_cycles": round(gpu.l2.jitter_cycles),
     }
@@ -218,11 +232,7 @@ def _issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, l1: float) -> floa
         return l1
     if config.loop == "cutlass":
         return 0.0
-    chunk = sum(
-        block * config.block_k * gemm.element_bytes(operand)
-        for operand, block in (("a", config.block_m), ("b", config.block_n))
-    )
-    return chunk / gpu.multistage.issue_bytes_per_clk
+    return formats.chunk_bytes(gemm, config) / gpu.multistage.issue_bytes_per_clk
 
 
 def _loop_overlap(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
@@ -267,7 +277,9 @@ def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Time of HBM reads over that of long rows, 1 or more: a DRAM row is opened once for the part of it that the ring
     asks for at a time, the larger operand deciding."""
     operand = "a" if gemm.m >= gemm.n else "b"
-    size = gemm.a_element_bytes
+    size = gemm.element_bytes(operand)
+    if operand == "b" and formats.is_converted(gemm):
+        return formats.row_cost(gemm, config, gpu)
     if gemm.k_is_contiguous(operand):
         ring = config.stages if is_persistent(config) else 1 if config.mma == "fma" else config.stages - 1
         run = min(config.block_k * max(1, ring), gemm.k) * size
@@ -281,13 +293,16 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     n_k = -(-gemm.k // config.block_k)
     values: dict[str, int] = {}
     for operand, block, extent, size in (
-        ("a", config.block_m, gemm.m, gemm.a_element_bytes),
-        ("b", config.block_n, gemm.n, gemm.b_element_bytes),
+        ("a", config.block_m, gemm.m, formats.stored_bytes(gemm, "a")),
+        ("b", config.block_n, gemm.n, formats.stored_bytes(gemm, "b")),
     ):
         masked = not is_persistent(config) and config.loop == "cutlass"
         rows = extent / -(-extent // block) if masked else block
-        run, pitch = _run(gemm, config, operand), gemm.leading(operand) * size
-        row, received, split = _row_bytes(run, pitch, config, gpu), float(config.block_k * size), 0.0
+        if direct.is_direct(config) and operand == "a":
+            rows = direct.received_rows(gemm, config, gpu)
+        run, pitch = _run(gemm, config, operand), gemm.pitch_bytes(operand)
+        beside = min(config.block_k, gemm.k) * (size - gemm.element_bytes(operand))
+        row, received, split = _row_bytes(run, pitch, config, gpu) + beside, float(config.block_k * size), 0.0
         if is_persistent(config):
             received = max(received, row)
             split = boxes.split_rows(run[0], pitch, gpu)
@@ -310,12 +325,33 @@ def _chunks(gemm: Gemm, tiles_m: int, tiles_n: int, n_k: int, splits: int) -> di
 
 def _fill_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> float:
     """Cycles of L1 and shared memory in which the chunks of one iteration get there."""
+    if direct.is_direct(config):
+        return direct.l1_cycles(gemm, config, gpu)
     if config.loads == "ldg" or narrow.is_narrow(gemm, config):
         return narrow.l1_cycles(gemm, config, gpu)
-    row_bytes = config.block_k * gemm.a_element_bytes
-    conflicts = row_bytes < gpu.smem.banks * 4 and "bank_conflicts" not in without
-    conflict = gpu.multistage.narrow_row_weight if conflicts else 1.0
-    return (config.block_m + config.block_n) * row_bytes * conflict / gpu.smem.bytes_per_clk
+    total = 0.0
+    for operand, rows in (("a", config.block_m), ("b", config.block_n)):
+        row_bytes = config.block_k * formats.stored_bytes(gemm, operand)
+        conflicts = row_bytes < gpu.smem.banks * 4 and "bank_conflicts" not in without
+        total += rows * row_bytes * (gpu.multistage.narrow_row_weight if conflicts else 1.0)
+    return total / gpu.smem.bytes_per_clk
+
+
+def _convert_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles of an SM to convert the weights of one iteration, in every warp or warpgroup that holds them."""
+    if config.mma == "wgmma":
+        both = not config.pingpong and wgmma_tile(config)[0] == config.block_n
+        return formats.convert_cycles(gemm, config, gpu, consumer_threads(config) // WARPGROUP_THREADS if both else 1)
+    if direct.is_direct(config):
+        return 0.0  # beside the loads of other CTAs, which take longer
+    return formats.convert_cycles(gemm, config, gpu, _warp_grid(config)[0])
+
+
+def _front_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Of these, what no MMA of the CTA hides: the first step along k, unless other consumers multiply meanwhile."""
+    if config.pingpong or direct.is_direct(config):
+        return 0.0
+    return _convert_cycles(gemm, config, gpu) * formats.MMA_STEP_BYTES / (config.block_k * gemm.a_element_bytes)
 
 
 def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
@@ -327,7 +363,9 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     beside = epilogue / iterations if config.pingpong else 0.0  # during the other warpgroup's main loop
     values = {
         "mma_x16": max(1, round(16 * cycles)),
-        "mma_smem_x16": round(16 * (smem_bytes + beside) / gpu.smem.bytes_per_clk),
+        "mma_smem_x16": round(
+            16 * max((smem_bytes + beside) / gpu.smem.bytes_per_clk, _convert_cycles(gemm, config, gpu))
+        ),
         "fill_smem_x16": 0 if is_persistent(config) else round(16 * _fill_cycles(gemm, config, gpu, without)),
         "epi_smem_x16": 0
         if config.pingpong
