@@ -271,6 +271,7 @@ class Gemm:
         resolved = {
             "acc_dtype": self.accumulator_dtype,
             "out_dtype": self.result_dtype,
+            "weight_group": self.weight_group or self.k,
             **{f"ld{operand}": self.leading(operand) for operand in "abc"},
         }
         derived = (

@@ -77,6 +77,15 @@ def warp_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
 
 def received_rows(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Rows of A for which a CTA's chunk crosses its SM's port: L1 has them for all but one of the SM's CTAs."""
-    n_ctas = -(-gemm.m // config.block_m) * -(-gemm.n // config.block_n)
-    at_once = min(occupancy(config, gemm, gpu).ctas_per_sm, -(-n_ctas // gpu.sm.count))
-    return _tile_rows(gemm, config) / at_once
+    return _tile_rows(gemm, config) / _ctas_at_once(gemm, config, gpu)
+
+
+def _ctas_at_once(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> int:
+    """CTAs that an SM runs at the same time."""
+    n_ctas = gemm.batch * -(-gemm.m // config.block_m) * -(-gemm.n // config.block_n)
+    return min(occupancy(config, gemm, gpu).ctas_per_sm, -(-n_ctas // gpu.sm.count))
+
+
+def wait_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles until L1 gets to a CTA's loads of weights: behind its own of A, and half of those of the SM's others."""
+    return l1_cycles(gemm, config, gpu) * (_ctas_at_once(gemm, config, gpu) + 1) / 2

@@ -278,7 +278,7 @@ def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
     (one row) load without TMA and are taken as multistage; the others go to `_xmma90`."""
     t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
     if found["groups"] and "_aligna" not in found["rest"]:
-        return _xmma90(found, launch)
+        return _xmma90_sparse(found, launch) if found["sparse"] else _xmma90(found, launch)
     warps = math.prod(int(part) for part in found["warps"].split("x")) if found["warps"] else 4
     return KernelConfig(
         family="split_k" if launch.splits() > 1 else "multistage",
@@ -354,6 +354,35 @@ def _waves(tiles: tuple[int, int], cluster: list[int], n_ctas: int) -> int:
     """Tiles that the busiest CTA gets, filled up to whole clusters."""
     whole = math.prod(-(-n // c) * c for n, c in zip(tiles, cluster, strict=True))
     return -(-whole // n_ctas)
+
+
+def _xmma90_sparse(found: dict[str, str], launch: Launch) -> KernelConfig:
+    """cuSPARSELt's kernels for 2:4 sparse weights. The first tile side runs along n, as wgmma's M; grid = (tiles, 1, 1)
+    or 132 CTAs where there are more, in 15 of 15 rows of extra_ops.csv. `segment_k_on` (3 of 3 rows): two CTAs a tile,
+    which add up in place, a memset before."""
+    t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
+    element = launch.gemm.a_element_bytes if launch.gemm else 2
+    stage_bytes = round(block_k * (t0 * (element / 2 + 1 / 8) + t1 * element))
+    tiles, ctas = launch.tiles(t1, t0), math.prod(launch.grid) if launch.grid else None
+    split = -(-ctas // math.prod(tiles)) if ctas and tiles and "segment_k_on" in launch.name else 1
+    return KernelConfig(
+        family="split_k" if split > 1 else "persistent",
+        block_m=t1,
+        block_n=t0,
+        block_k=block_k,
+        stages=max(1, (SM90_SMEM_BYTES - SM90_EPILOGUE_BYTES) // stage_bytes),
+        warps=(launch.threads or 384) // 32,
+        raster="n",
+        group=band(CLUSTER_SLOTS[1], t1, t0),
+        split_k=split,
+        split_in_place=split > 1,
+        loads="tma",
+        mma="wgmma",
+        mma_m_along="n",
+        n_ctas=ctas,
+        smem_bytes=SM90_SMEM_BYTES,
+        name=launch.name,
+    )
 
 
 def _filling_stages(t0: int, t1: int, k_bytes: int) -> int:

