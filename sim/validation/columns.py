@@ -33,7 +33,7 @@ class CellError(Exception):
 
 
 # Cells: text -> value, or CellError with the allowed range.
-def _integer(low: int) -> Callable[[str], int]:
+def parse_integer(low: int) -> Callable[[str], int]:
     def parse(text: str) -> int:
         try:
             value = float(text)
@@ -46,11 +46,11 @@ def _integer(low: int) -> Callable[[str], int]:
     return parse
 
 
-_whole = _integer(0)
-_count = _integer(1)
+parse_whole = parse_integer(0)
+parse_count = parse_integer(1)
 
 
-def _non_negative(text: str) -> float:
+def parse_non_negative(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
@@ -60,23 +60,23 @@ def _non_negative(text: str) -> float:
     return value
 
 
-def _positive(text: str) -> float:
-    value = _non_negative(text)
+def parse_positive(text: str) -> float:
+    value = parse_non_negative(text)
     if value == 0:
         raise CellError("must be a finite number above 0")
     return value
 
 
-def _triple(text: str) -> tuple[int, int, int]:
+def parse_triple(text: str) -> tuple[int, int, int]:
     """A launch dimension, "8x4x1" or "(8,4,1)"."""
     parts = text.strip("()").replace(",", "x").split("x")
     if len(parts) != 3:
         raise CellError("must be three integers, as 8x4x1")
-    x, y, z = (_count(part) for part in parts)
+    x, y, z = (parse_count(part) for part in parts)
     return x, y, z
 
 
-def _choice(choices: tuple[str, ...]) -> Callable[[str], str]:
+def parse_choice(choices: tuple[str, ...]) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in choices:
             raise CellError(f"must be one of {', '.join(choices)}")
@@ -85,23 +85,23 @@ def _choice(choices: tuple[str, ...]) -> Callable[[str], str]:
     return parse
 
 
-def _dtype(text: str) -> str:
-    return DTYPES[_choice(tuple(DTYPES))(text)]
+def parse_dtype(text: str) -> str:
+    return DTYPES[parse_choice(tuple(DTYPES))(text)]
 
 
-_SHAPE: dict[str, Callable[[str], Any]] = {"m": _count, "n": _count, "k": _count}
-_TILE: dict[str, Callable[[str], Any]] = dict.fromkeys(TILE_FIELDS, _count)
-_LAUNCH: dict[str, Callable[[str], Any]] = {"grid": _triple, "block": _triple}
-_COMPILED: dict[str, Callable[[str], Any]] = {"regs": _count, "smem": _whole, "spills": _whole}
+_SHAPE: dict[str, Callable[[str], Any]] = {"m": parse_count, "n": parse_count, "k": parse_count}
+_TILE: dict[str, Callable[[str], Any]] = dict.fromkeys(TILE_FIELDS, parse_count)
+_LAUNCH: dict[str, Callable[[str], Any]] = {"grid": parse_triple, "block": parse_triple}
+_COMPILED: dict[str, Callable[[str], Any]] = {"regs": parse_count, "smem": parse_whole, "spills": parse_whole}
 _COUNTED: dict[str, Callable[[str], Any]] = {
-    "sm_cycles": _positive,
-    "sm_mhz": _positive,
-    "dram_read_bytes": _non_negative,
-    "dram_write_bytes": _non_negative,
-    "l2_read_bytes_from_sm": _non_negative,
-    "sm_received_bytes": _non_negative,
-    "l2_hit_pct": _non_negative,
-    "tensor_active_pct": _non_negative,
+    "sm_cycles": parse_positive,
+    "sm_mhz": parse_positive,
+    "dram_read_bytes": parse_non_negative,
+    "dram_write_bytes": parse_non_negative,
+    "l2_read_bytes_from_sm": parse_non_negative,
+    "sm_received_bytes": parse_non_negative,
+    "l2_hit_pct": parse_non_negative,
+    "tensor_active_pct": parse_non_negative,
 }
 FIELD_OF = {
     "l2_read_bytes_from_sm": "l2_read_bytes",
@@ -134,52 +134,52 @@ class Schema:
 SCHEMAS = {
     "counters": Schema(
         signature=("library", "sm_cycles", "dram_read_bytes", "l2_hit_pct"),
-        inputs={"library": _choice(LIBRARIES), **_SHAPE, "dtype": _dtype, "kernel": str, **_LAUNCH},
+        inputs={"library": parse_choice(LIBRARIES), **_SHAPE, "dtype": parse_dtype, "kernel": str, **_LAUNCH},
         optional={**_TILE, **_COMPILED},
-        measured={"time_us": _positive, **_COUNTED},
+        measured={"time_us": parse_positive, **_COUNTED},
     ),
     "gemm": Schema(
         signature=("op", "layout", "l2", "kernel"),
         inputs={
             "name": str,
-            "op": _choice(OPS),
-            "dtype": _dtype,
+            "op": parse_choice(OPS),
+            "dtype": parse_dtype,
             **_SHAPE,
-            "layout": _choice(LAYOUTS),
-            "l2": _choice(L2_STATES),
+            "layout": parse_choice(LAYOUTS),
+            "l2": parse_choice(L2_STATES),
             "kernel": str,
             **_LAUNCH,
         },
-        optional={"other_kernels": str, "rest_ms": _non_negative},
-        measured={"time_us": _positive},
+        optional={"other_kernels": str, "rest_ms": parse_non_negative},
+        measured={"time_us": parse_positive},
     ),
     "tile_sweep": Schema(
         signature=TILE_FIELDS,
         inputs={**_SHAPE, **_TILE},
-        optional={"dtype": _dtype, **_COMPILED},
-        measured={"time_us": _positive},
+        optional={"dtype": parse_dtype, **_COMPILED},
+        measured={"time_us": parse_positive},
     ),
     "graph_gemm": Schema(
         signature=("cold_weights", "trtllm_weight_copies", "t_sglang_us", "t_trtllm_us"),
-        inputs={"gpu": str, "dtype": _dtype, **_SHAPE},
-        optional={"regime": _choice(REGIMES)},
-        measured={"time_us": _positive},
+        inputs={"gpu": str, "dtype": parse_dtype, **_SHAPE},
+        optional={"regime": parse_choice(REGIMES)},
+        measured={"time_us": parse_positive},
     ),
     "event_gemm": Schema(
         signature=("impl", "tile_m", "tile_n", "grid_x", "block_x"),
         inputs={
             "gpu": str,
-            "op": _choice(tuple(EVENT_OPS)),
-            "dtype": _dtype,
+            "op": parse_choice(tuple(EVENT_OPS)),
+            "dtype": parse_dtype,
             **_SHAPE,
-            "batch": _count,
+            "batch": parse_count,
             "impl": str,
-            "grid_x": _count,
-            "grid_y": _count,
-            "grid_z": _count,
-            "block_x": _count,
+            "grid_x": parse_count,
+            "grid_y": parse_count,
+            "grid_z": parse_count,
+            "block_x": parse_count,
         },
         optional={},
-        measured={"time_us": _positive},
+        measured={"time_us": parse_positive},
     ),
 }

@@ -36,6 +36,8 @@ COLUMNS = {
 """Score -> heading. Errors are of time unless the heading says otherwise."""
 
 _WORST_COLUMNS = ("line", "m x n x k", "kernel or tile", "how", "measured us", "predicted us", "error %")
+_WORST_TIMED = ("line", "column", "kernel or tile", "measured us", "predicted us", "error %")
+"""Of tables of other operations, whose questions say in words what ran."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,10 @@ class Report:
 
     def worst_table(self) -> tuple[list[str], list[list[str]]]:
         """Headings and text rows of the rows with the largest errors."""
-        return list(_WORST_COLUMNS), [_worst_row(row) for row in self.overall["worst"]]
+        rows = self.overall["worst"]
+        if rows and "what" in rows[0]:
+            return list(_WORST_TIMED), [_worst_timed_row(row) for row in rows]
+        return list(_WORST_COLUMNS), [_worst_row(row) for row in rows]
 
     def skipped_reasons(self) -> list[tuple[str, int]]:
         """Reasons for skipping with the number of rows each, commonest first."""
@@ -104,6 +109,11 @@ def _cell(key: str, value: Any) -> str:
     if isinstance(value, float):
         return f"{value:+.1f}" if key == "bias_pct" else f"{value:.3f}" if key == "kendall_tau" else f"{value:.1f}"
     return str(value)
+
+
+def _worst_timed_row(row: dict[str, Any]) -> list[str]:
+    figures = f"{row['measured_us']:.4g}", f"{row['predicted_us']:.4g}", f"{row['error_pct']:+.1f}"
+    return [str(row["row"]), row["column"], row["what"], *figures]
 
 
 def _worst_row(row: dict[str, Any]) -> list[str]:

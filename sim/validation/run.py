@@ -14,6 +14,7 @@ from sim.validation.roofline import shipped_control
 from sim.validation.scores import Scored, grouped, summary
 from sim.validation.sustained import is_sustained_table, validate_sustained
 from sim.validation.tables import Row, Table, read_table
+from sim.validation.timed import recognised, validate_timed
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
@@ -43,6 +44,9 @@ def validate(
     _check_options(tile, limit, threads)
     if is_sustained_table(measurements):
         return validate_sustained(gpu, measurements)
+    timed = recognised(measurements)
+    if timed is not None:
+        return validate_timed(gpu, Path(measurements), timed, limit=limit, threads=threads, progress=progress)
     table = read_table(measurements, gpu)
     questions, repeated = _one_a_shape(table.rows) if tile else (table.rows, ())
     rows = questions if limit is None else subset(questions, limit)

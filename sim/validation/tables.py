@@ -110,7 +110,7 @@ def read_table(path: Path, gpu: Gpu | None = None) -> Table:
     the GPU, or lacks or repeats a column. Rows that cannot be used are in `skipped`.
     """
     path = Path(path)
-    _check_file(path)
+    check_file(path)
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             return _read_rows(stream, path, gpu)
@@ -119,14 +119,14 @@ def read_table(path: Path, gpu: Gpu | None = None) -> Table:
     except csv.Error as error:
         raise ConfigError(f"measurements = {path}: not a CSV file ({error})") from None
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
 
 
-def _unreadable(path: Path, error: OSError) -> ConfigError:
+def unreadable(path: Path, error: OSError) -> ConfigError:
     return ConfigError(f"measurements = {path}: cannot be read ({error.strerror or error})")
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
     """Refuse by size and first bytes, before anything is parsed."""
     try:
         if not path.is_file():
@@ -135,7 +135,7 @@ def _check_file(path: Path) -> None:
         with path.open("rb") as stream:
             head = stream.read(_SNIFF_BYTES)
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     if size_bytes > MAX_FILE_BYTES:
         raise ConfigError(f"measurements = {path}: {size_bytes} bytes, must be at most {MAX_FILE_BYTES} bytes")
     if not head.strip():
@@ -151,11 +151,11 @@ def _read_rows(stream: TextIO, path: Path, gpu: Gpu | None) -> Table:
     rows: list[Row] = []
     skipped: list[dict[str, Any]] = []
     others: Counter[str] = Counter()
-    for line, fields in _lines(reader):
+    for line, fields in lines(reader):
         if len(rows) + len(skipped) + others.total() >= MAX_ROWS:
             raise ConfigError(f"measurements = {path}: more than {MAX_ROWS} rows, must be at most {MAX_ROWS}")
         try:
-            _check_width(fields, len(header), reader.line_num - line)
+            check_width(fields, len(header), reader.line_num - line)
             cells = dict(zip(header, fields, strict=True))
             if gpu is not None and "gpu" in SCHEMAS[kind].inputs and not is_called(gpu, cells["gpu"]):
                 others[cells["gpu"].strip()] += 1
@@ -183,7 +183,7 @@ def _plain(text: str) -> str:
     return re.sub(r"[^a-z0-9]|nvidia|tesla", "", text.lower())
 
 
-def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
+def lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
     """Non-blank records with the line each starts on."""
     previous = reader.line_num
     for cells in reader:
@@ -192,18 +192,16 @@ def _lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
         previous = reader.line_num
 
 
-def _check_width(cells: list[str], expected: int, extra_lines: int) -> None:
-    if extra_lines:
-        raise CellError(f"a quoted field runs over {extra_lines + 1} lines, must end on its own line")
+def check_width(cells: list[str], expected: int, extralines: int) -> None:
+    if extralines:
+        raise CellError(f"a quoted field runs over {extralines + 1} lines, must end on its own line")
     if len(cells) != expected:
         raise CellError(f"{len(cells)} fields, must be {expected} as in the header")
 
 
 def recognise(header: list[str], path: Path) -> str:
     """Kind of table by its columns; raises ConfigError naming missing, repeated or unknown columns."""
-    repeated = ", ".join(sorted({_shortened(column) for column in header if header.count(column) > 1 and column}))
-    if repeated:
-        raise ConfigError(f"measurements = {path}: column {repeated} appears twice, must be unique")
+    repeated_columns(header, path)
     kinds = kinds_by_columns(header)
     if not kinds:
         known = "; ".join(f"{kind}: {', '.join(schema.required)}" for kind, schema in SCHEMAS.items())
@@ -214,6 +212,13 @@ def recognise(header: list[str], path: Path) -> str:
     if missing:
         raise ConfigError(f"measurements = {path}: a {kind} table must have the column {', '.join(missing)}")
     return kind
+
+
+def repeated_columns(header: list[str], path: Path) -> None:
+    """Raise ConfigError where a column appears twice."""
+    repeated = ", ".join(sorted({_shortened(column) for column in header if header.count(column) > 1 and column}))
+    if repeated:
+        raise ConfigError(f"measurements = {path}: column {repeated} appears twice, must be unique")
 
 
 def kinds_by_columns(header: list[str]) -> list[str]:
@@ -241,7 +246,9 @@ def _parse_row(kind: str, line: int, cells: dict[str, str]) -> Row:
 
 def _cells(parsers: dict[str, Callable[[str], Any]], cells: dict[str, str]) -> dict[str, Any]:
     """{field: value} of the columns that have a parser."""
-    return {FIELD_OF.get(column, column): _parse(column, cells[column], parser) for column, parser in parsers.items()}
+    return {
+        FIELD_OF.get(column, column): parse_cell(column, cells[column], parser) for column, parser in parsers.items()
+    }
 
 
 def _of_events(op: str, grid_x: int, grid_y: int, grid_z: int, block_x: int, **others: Any) -> dict[str, Any]:
@@ -257,7 +264,7 @@ def _check_tile(inputs: dict[str, Any]) -> None:
         raise CellError(f"a triton row must have {', '.join(missing)}")
 
 
-def _parse(column: str, text: str, parser: Callable[[str], Any]) -> Any:
+def parse_cell(column: str, text: str, parser: Callable[[str], Any]) -> Any:
     text = text.strip()
     if not text and parser is not str:
         raise CellError(f"{column} is blank")
