@@ -110,6 +110,9 @@ class Tensor(Section):
     cp_async: bool = yes_no("has asynchronous copies from global to shared memory")
     tma: bool = yes_no("has the tensor memory accelerator")
     sparse_24: bool = yes_no("skips the zeros of 2:4 sparse operands, twice as fast along k")
+    sparse_positions_cycles: float = constant(
+        0, 100_000, "before the first sparse wgmma of a k-iteration, while positions go to registers"
+    )
 
 
 class CudaCore(Section):
@@ -139,6 +142,9 @@ class L2(Section):
     gpc_port_bytes_per_clk: float = constant(0.25, 2**20, "rate at which L2 sends to all SMs of one GPC together")
     jitter_cycles: float = constant(0, 100_000, "width of what a load takes more or less than its mean")
     write_weight: float = constant(0, 100, "L2 time of a byte written, a byte read being 1")
+    hot_line_cycles: float = constant(
+        0, 100_000, "to serve one line to all SMs that ask for it at once: this, times the root of the requests"
+    )
 
 
 class Hbm(Section):

@@ -130,7 +130,17 @@ def _asked(result: Result, tile: Walk | None) -> Step:
         f"{_flop_text(result.flops)} on {operands} of A and B, for {words.bytes_text(work['c_bytes'])} of C. "
         f"The kernel cuts C into {n_tiles}{extras}, {_handed_out(config)}.{followed}"
     )
-    return Step("The task is cut into tiles", text)
+    return Step("The task is cut into tiles", text + _format_text(result))
+
+
+def _format_text(result: Result) -> str:
+    """What weights that are not dense mean for the tensor cores."""
+    form, dtype = levels.weights_format(result), result.workload["dtype"]
+    if form == "dense":
+        return ""
+    if form == "2:4":
+        return " Of every four weights along k two are kept, with two bits each that say which; MMAs skip the others."
+    return f" Weights stay {form} as far as the registers, where CUDA cores make {dtype} of them before the MMAs."
 
 
 def _handed_out(config: dict[str, Any]) -> str:

@@ -71,7 +71,7 @@ def _check_given(config: KernelConfig) -> None:
         value = getattr(config, name)
         if type(value) is not int or value not in choices:
             raise refused(f"{name} = {_shown(value)}", f"one of {', '.join(map(str, choices))}")
-    for name in ("pingpong", "split_in_place"):
+    for name in ("pingpong", "split_in_place", "clamped"):
         if type(getattr(config, name)) is not bool:
             raise refused(f"{name} = {_shown(getattr(config, name))}", "True or False")
     if not isinstance(config.name, str):

@@ -9,6 +9,8 @@ layouts in memory that kernels reorder weights to.
 
 from __future__ import annotations
 
+import math
+
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.config import KernelConfig
@@ -75,6 +77,18 @@ def fragment_registers(gemm: Gemm, rows: int) -> int:
     return FRAGMENT_STEPS * per_step if is_converted(gemm) else 0
 
 
+def clamped_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Least cycles of an iteration where CTAs load rows outside the matrix from one row inside it: all want the same
+    line of L2 at once. Requests of a GPC that come while one is under way merge with it, the more of them the longer it
+    takes: its time goes as the root of the rows asked for."""
+    if not config.clamped:
+        return 0.0
+    tiles_m = -(-gemm.m // config.block_m)
+    tiles = tiles_m * -(-gemm.n // config.block_n) * gemm.batch * config.split_k
+    outside = config.block_m - gemm.m / tiles_m
+    return gpu.l2.hot_line_cycles * math.sqrt(min(tiles, gpu.sm.count) * outside)
+
+
 def check_format(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     """Raise `ConfigError` where a kernel or GPU cannot multiply weights of this format."""
     form = gemm.weights_format
@@ -88,5 +102,6 @@ def check_format(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
         raise refused(f"mma_m_along = {config.mma_m_along!r}", f"n for wgmma with {form} weights")
     if config.block_k * gemm.a_element_bytes % step_bytes(gemm):
         raise refused(
-            f"block_k = {config.block_k}", f"a multiple of {step_bytes(gemm) // gemm.a_element_bytes} with {form} weights"
+            f"block_k = {config.block_k}",
+            f"a multiple of {step_bytes(gemm) // gemm.a_element_bytes} with {form} weights",
         )

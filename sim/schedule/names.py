@@ -379,6 +379,7 @@ def _xmma90_sparse(found: dict[str, str], launch: Launch) -> KernelConfig:
         loads="tma",
         mma="wgmma",
         mma_m_along="n",
+        clamped=True,
         n_ctas=ctas,
         smem_bytes=SM90_SMEM_BYTES,
         name=launch.name,

@@ -196,7 +196,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "epilogue_cycles": 0,
             "fused_cycles": fused,
             "end_cycles": round(p.epilogue_cycles),
-            "floor_x16": round(16 * p.iteration_cycles),
+            "floor_x16": round(16 * max(p.iteration_cycles, formats.clamped_cycles(gemm, config, gpu))),
             "merge_cycles": merge,
             "scatter_cycles": round(gpu.l2.jitter_cycles),
         }
@@ -352,12 +352,12 @@ def _convert_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
 
 
 def _front_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Of these, what no MMA of the CTA hides: the first step along k, unless other consumers multiply meanwhile."""
-    if config.pingpong or direct.is_direct(config):
+    """Cycles of an iteration before its first MMA, which nothing hides: the first step's weights are converted, or
+    positions of sparse ones fetched."""
+    if direct.is_direct(config):
         return 0.0
     if formats.is_sparse(gemm):
-        import os
-        return float(os.environ.get("FF","136"))
+        return gpu.tensor.sparse_positions_cycles if config.mma == "wgmma" else 0.0
     return _convert_cycles(gemm, config, gpu) * formats.MMA_STEP_BYTES / (config.block_k * gemm.a_element_bytes)
 
 
