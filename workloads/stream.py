@@ -49,12 +49,14 @@ OPS = {
     "transpose": Op(1, 1, 0),
     "cast": Op(1, 1, 0),
     "quantize": Op(1, 1, 2, row_bytes=4),
+    "rescale": Op(1, 1, 2, vectors=1, row_bytes=4),
     "fill": Op(0, 1, 0),
     "embedding": Op(1, 1, 0, row_bytes=INDEX_BYTES),
     "adamw": Op(4, 3, 12, fixed_dtype="fp32"),
 }
 """An add, multiply, divide or transcendental counts 1, as in `workloads.gemm.EPILOGUES`. "adamw": parameter, gradient
-and two moments in, all but the gradient out. "embedding": the rows gathered, and their indices."""
+and two moments in, all but the gradient out. "rescale": an integer product times a scale of its row and one of its
+column. "embedding": the rows gathered, and their indices."""
 
 
 @dataclass(frozen=True)
