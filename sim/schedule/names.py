@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from hwmodels.errors import ConfigError
 from sim.records import MAX_STAGES
 from sim.schedule.config import KernelConfig
-from sim.schedule.operands import layout_agrees, operand_types
+from sim.schedule.operands import layout_agrees, operand_types, weights_format
 from workloads.gemm import MAX_DIMENSION, Gemm
 
 PLAIN = MAX_DIMENSION
@@ -143,6 +143,12 @@ def _check_type(name: str, launch: Launch) -> None:
         raise ConfigError(
             f"kernel name {launch.name[:60]!r}: for {' or '.join(known)}, but dtype = {launch.gemm.dtype!r}"
             " (workload gemm)"
+        )
+    form = weights_format(name)
+    if launch.gemm and launch.gemm.weights_format != form:
+        raise ConfigError(
+            f"kernel name {launch.name[:60]!r}: for {form} weights, but weights_format = "
+            f"{launch.gemm.weights_format!r} (workload gemm)"
         )
 
 

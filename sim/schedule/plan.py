@@ -13,15 +13,8 @@ from sim.records import Work
 from sim.schedule import boxes, direct, formats, narrow
 from sim.schedule.beside import counts_tiles
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import (
-    WARPGROUP_THREADS,
-    Occupancy,
-    consumer_threads,
-    flops_per_clk_per_sm,
-    loop_spill_bytes,
-    occupancy,
-    wgmma_tile,
-)
+from sim.schedule.instructions import convert_cycles, front_cycles, instructions
+from sim.schedule.resources import Occupancy, consumer_threads, loop_spill_bytes, occupancy
 from workloads.gemm import EPILOGUES, Gemm
 
 NEVER_MERGE = -(2**31)
@@ -47,12 +40,6 @@ LARGEST_PERIOD = 1_000_000
 LEAST_PERIODS, PERIOD_WAVES = 8, 4
 LEAST_BAND = 1.5
 """Waves that a band must have for its traffic to repeat."""
-WGMMA_M = 64
-WGMMA_MAX_N = 256
-WGMMA_K_BYTES = 32
-"""Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async)."""
-MMA_K_BYTES = 32
-"""Bytes along k of an mma.sync instruction of full rate: m16n8k16 of 2-byte types, m16n8k8 of tf32, m16n8k32 of 1."""
 
 
 @dataclass(frozen=True)
@@ -98,57 +85,6 @@ def _row_bytes(run: tuple[float, float], pitch: int, config: KernelConfig, gpu: 
     return sectors_per_piece(n_bytes, pitch, gpu.l2.sector_bytes) * n_runs
 
 
-def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """FLOPs a cycle of one SM that the instruction reaches at best."""
-    rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
-    if config.mma != "mma_sync":
-        return rate
-    short = gpu.tensor.short_mma_fraction if config.mma_k_bytes < MMA_K_BYTES else 1.0
-    return rate * gpu.tensor.mma_sync_fraction * short
-
-
-def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
-    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: all operands are read from shared memory, converted
-    weights once more than dense ones, into registers."""
-    along_m = config.mma_m_along == "m"
-    side_m, side_n = (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
-    n_m = -(-side_m // WGMMA_M)
-    pieces = -(-side_n // WGMMA_MAX_N)
-    inst_n = -(-side_n // pieces // 8) * 8
-    step = formats.step_bytes(gemm)
-    n_k = -(-config.block_k * gemm.a_element_bytes // step)
-    count = n_m * pieces * n_k
-    flops = 2 * WGMMA_M * inst_n * (WGMMA_K_BYTES // gemm.a_element_bytes)
-    sides = gemm.element_bytes("a" if along_m else "b"), gemm.element_bytes("b" if along_m else "a")
-    row_bytes = WGMMA_M * sides[0] + inst_n * sides[1]
-    return count * flops / rate, count * row_bytes * step / gemm.a_element_bytes, count * flops
-
-
-def _warp_grid(config: KernelConfig) -> tuple[int, int]:
-    """Warps along m and n of a CTA: as square as the tile allows."""
-    along_m, along_n = 1, 1
-    while along_m * along_n < config.warps:
-        if config.block_m / along_m >= config.block_n / along_n:
-            along_m *= 2
-        else:
-            along_n *= 2
-    return along_m, along_n
-
-
-def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
-    """As `_wgmma`, for mma.sync and CUDA cores: each warp reads its fragments once from shared memory."""
-    along_m, along_n = _warp_grid(config)
-    flops = 2 * config.block_m * config.block_n * config.block_k // (2 if formats.is_sparse(gemm) else 1)
-    rows = config.block_m * along_n * gemm.a_element_bytes + config.block_n * along_m * gemm.b_element_bytes
-    return flops / rate, 0.0 if direct.is_direct(config) else config.block_k * rows, flops
-
-
-def _instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float, int]:
-    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration."""
-    shape = _wgmma if config.mma == "wgmma" else _mma_sync
-    return shape(gemm, config, tensor_rate(gemm, config, gpu))
-
-
 def _out_bytes(gemm: Gemm, config: KernelConfig) -> int:
     """Bytes of an element that the kernel stores: of C, or of a partial sum."""
     return gemm.accumulator_bytes if config.split_k > 1 and not config.split_in_place else gemm.c_element_bytes
@@ -188,7 +124,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
             "barrier_cycles": 0,
-            "drain_cycles": round(_front_cycles(gemm, config, gpu)),
+            "drain_cycles": round(front_cycles(gemm, config, gpu)),
             "issue_cycles": 0,
             "fill_cycles": round(p.iteration_cycles),
             "reorder_x256": round(256 * p.reorder_fraction * size / (size + 1)),  # the latest of a cluster's
@@ -207,7 +143,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         "start_cycles": round(start),
         "restart_cycles": round(gpu.kernel.turnround_cycles + start),
         "barrier_cycles": 0 if straight else round(f.barrier_cycles),
-        "drain_cycles": round(f.drain_cycles + _front_cycles(gemm, config, gpu)),
+        "drain_cycles": round(f.drain_cycles + front_cycles(gemm, config, gpu)),
         "issue_cycles": 0 if by_registers or straight else round(_issue_cycles(gemm, config, gpu, l1)),
         "fill_cycles": 0,
         "reorder_x256": 0,
@@ -240,7 +176,7 @@ def _loop_overlap(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     the last, before which that tile is stored to shared memory (CUTLASS, MmaPipelined)."""
     step = gemm.a_element_bytes if config.mma == "fma" else config.mma_k_bytes
     steps = max(1, config.block_k * gemm.a_element_bytes // step)
-    cycles, smem_bytes, _ = _instructions(gemm, config, gpu)
+    cycles, smem_bytes, _ = instructions(gemm, config, gpu)
     return (1 - 1 / steps) * max(cycles, smem_bytes / gpu.smem.bytes_per_clk)
 
 
@@ -341,37 +277,17 @@ def _fill_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection
     return total / gpu.smem.bytes_per_clk
 
 
-def _convert_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Cycles of an SM to convert the weights of one iteration, in every warp or warpgroup that holds them."""
-    if config.mma == "wgmma":
-        both = not config.pingpong and wgmma_tile(config)[0] == config.block_n
-        return formats.convert_cycles(gemm, config, gpu, consumer_threads(config) // WARPGROUP_THREADS if both else 1)
-    if direct.is_direct(config):
-        return 0.0  # beside the loads of other CTAs, which take longer
-    return formats.convert_cycles(gemm, config, gpu, _warp_grid(config)[0])
-
-
-def _front_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Cycles of an iteration before its first MMA, which nothing hides: the first step's weights are converted, or
-    positions of sparse ones fetched."""
-    if direct.is_direct(config):
-        return 0.0
-    if formats.is_sparse(gemm):
-        return gpu.tensor.sparse_positions_cycles if config.mma == "wgmma" else 0.0
-    return _convert_cycles(gemm, config, gpu) * formats.MMA_STEP_BYTES / (config.block_k * gemm.a_element_bytes)
-
-
 def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
     """What one k-iteration of a CTA takes at the tensor cores and in shared memory (`*_x16`: sixteenths of a cycle of
     the SM clock; `smem_bytes_per_mma`: bytes), and the FLOPs it executes; `without` as in `build_plan`."""
-    cycles, smem_bytes, flops = _instructions(gemm, config, gpu)
+    cycles, smem_bytes, flops = instructions(gemm, config, gpu)
     epilogue = 2 * config.block_m * config.block_n * gemm.c_element_bytes
     iterations = -(-gemm.k // config.block_k // config.split_k)
     beside = epilogue / iterations if config.pingpong else 0.0  # during the other warpgroup's main loop
     values = {
         "mma_x16": max(1, round(16 * cycles)),
         "mma_smem_x16": round(
-            16 * max((smem_bytes + beside) / gpu.smem.bytes_per_clk, _convert_cycles(gemm, config, gpu))
+            16 * max((smem_bytes + beside) / gpu.smem.bytes_per_clk, convert_cycles(gemm, config, gpu))
         ),
         "fill_smem_x16": 0 if is_persistent(config) else round(16 * _fill_cycles(gemm, config, gpu, without)),
         "epi_smem_x16": 0
