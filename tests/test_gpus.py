@@ -193,9 +193,18 @@ def test_measured_tables_are_shipped_and_others_refused():
             measured_path(*wrong)
 
 
+OF_PACKED_WEIGHTS = {
+    "tensor.sparse_positions_cycles",
+    "cuda_core.convert_int4_instructions",
+    "l2.hot_line_cycles",
+}
+
+
 def test_no_more_than_twelve_constants_are_fitted():
-    fitted = [row.key for row in rows(load_gpu("h200_sxm")) if row.kind == "fitted"]
-    assert len(fitted) <= 12, fitted
+    """For dense products; three more for kernels whose weights are packed."""
+    fitted = {row.key for row in rows(load_gpu("h200_sxm")) if row.kind == "fitted"}
+    assert fitted >= OF_PACKED_WEIGHTS
+    assert len(fitted - OF_PACKED_WEIGHTS) <= 12, fitted
 
 
 def test_constants_of_the_model_are_carried_as_assumed():

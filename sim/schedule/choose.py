@@ -10,8 +10,8 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.bound import Estimator
 from sim.schedule.config import FAMILIES, KernelConfig
+from sim.schedule.launches import band
 from sim.schedule.menu import MOST_TMA_STAGES, cluster_slots, has_any, instruction_for, menu
-from sim.schedule.names import band
 from sim.schedule.resources import flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
 

@@ -16,7 +16,7 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.config import FAMILIES, KernelConfig
 from sim.schedule.formats import stored_bytes
-from sim.schedule.names import CLUSTER_SLOTS, band
+from sim.schedule.launches import CLUSTER_SLOTS, band
 from sim.schedule.resources import CP_ASYNC_MIN_BYTES, check_dtype, flops_per_clk_per_sm, occupancy, smem_bytes
 from workloads.gemm import Gemm
 

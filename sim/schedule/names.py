@@ -25,26 +25,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hwmodels.errors import ConfigError
 from sim.records import MAX_STAGES
 from sim.schedule.config import KernelConfig
+from sim.schedule.launches import CLUSTER_SLOTS, PLAIN, SM90_EPILOGUE_BYTES, SM90_SMEM_BYTES, Launch, band
+from sim.schedule.names_packed import tinygemm, xmma_sparse
 from sim.schedule.operands import layout_agrees, operand_types, weights_format
-from workloads.gemm import MAX_DIMENSION, Gemm
-
-PLAIN = MAX_DIMENSION
-"""A group that holds every tile: plain order along the raster direction."""
-
-CLUSTER_SLOTS = {1: 132, 2: 66, 4: 30, 8: 15}
-"""Clusters of so many CTAs that an H200 runs at once (GPCs of unequal size leave SMs over)."""
+from workloads.gemm import Gemm
 
 NVJET_MIN_SPLIT_BYTES = 2600
 """Bytes along k that every slice of a split-K nvjet kernel has at least (heuristic, where no grid is known)."""
-
-SM90_SMEM_BYTES = 231424
-"""Shared memory that every sm90_xmma and CUTLASS 3 kernel asks for; stages fill it beside 16 KiB for the epilogue."""
-SM90_EPILOGUE_BYTES = 16384
 
 SGEMM_THREADS = {
     (128, 128): 256,
@@ -57,9 +48,6 @@ SGEMM_THREADS = {
 }
 """Threads of cuBLAS sgemm kernels by tile, from the `block_x` column of the public fp32 table."""
 
-TINYGEMM_STEPS, TINYGEMM_REGISTERS = 8, 64
-"""Steps of 16 along k that a warp loads at once (kKTilesPerWarp), and what the compiler gives a thread."""
-
 NOT_MODELLED = {
     "gemv": "gemv",
     "gemmSN": "gemmSN (small n)",
@@ -68,24 +56,6 @@ NOT_MODELLED = {
     "splitKreduce": "split-K reduction (it follows a GEMM)",
     "Memset": "memset",
 }
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What is known of a launch besides the name."""
-
-    name: str
-    gemm: Gemm | None
-    grid: tuple[int, ...] | None
-    threads: int | None
-
-    def tiles(self, block_m: int, block_n: int) -> tuple[int, int] | None:
-        """Output tiles along m and n, if the workload is known."""
-        return (-(-self.gemm.m // block_m), -(-self.gemm.n // block_n)) if self.gemm else None
-
-    def splits(self) -> int:
-        """Slices of k of a plain grid: its third dimension, less the batch."""
-        return max(1, self.grid[2] // (self.gemm.batch if self.gemm else 1)) if self.grid else 1
 
 
 def parse_kernel_name(
@@ -129,12 +99,6 @@ def short_name(config: KernelConfig) -> str:
     if config.loads == "tma":
         parts.append("pingpong" if config.pingpong else "coop")
     return "_".join(parts)
-
-
-def band(slots: int, along: int, across: int) -> int:
-    """Clusters side by side in one band of an nvjet raster: sqrt(slots along / across), the tile's sides being along
-    and across the direction in which clusters walk."""
-    return max(1, round(math.sqrt(slots * along / across)))
 
 
 def _check_type(name: str, launch: Launch) -> None:
@@ -284,7 +248,7 @@ def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
     (one row) load without TMA and are taken as multistage; the others go to `_xmma90`."""
     t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
     if found["groups"] and "_aligna" not in found["rest"]:
-        return _xmma90_sparse(found, launch) if found["sparse"] else _xmma90(found, launch)
+        return xmma_sparse(found, launch) if found["sparse"] else _xmma90(found, launch)
     warps = math.prod(int(part) for part in found["warps"].split("x")) if found["warps"] else 4
     return KernelConfig(
         family="split_k" if launch.splits() > 1 else "multistage",
@@ -362,36 +326,6 @@ def _waves(tiles: tuple[int, int], cluster: list[int], n_ctas: int) -> int:
     return -(-whole // n_ctas)
 
 
-def _xmma90_sparse(found: dict[str, str], launch: Launch) -> KernelConfig:
-    """cuSPARSELt's kernels for 2:4 sparse weights. The first tile side runs along n, as wgmma's M; grid = (tiles, 1, 1)
-    or 132 CTAs where there are more, in 15 of 15 rows of extra_ops.csv. `segment_k_on` (3 of 3 rows): two CTAs a tile,
-    which add up in place, a memset before."""
-    t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
-    element = launch.gemm.a_element_bytes if launch.gemm else 2
-    stage_bytes = round(block_k * (t0 * (element / 2 + 1 / 8) + t1 * element))
-    tiles, ctas = launch.tiles(t1, t0), math.prod(launch.grid) if launch.grid else None
-    split = -(-ctas // math.prod(tiles)) if ctas and tiles and "segment_k_on" in launch.name else 1
-    return KernelConfig(
-        family="split_k" if split > 1 else "persistent",
-        block_m=t1,
-        block_n=t0,
-        block_k=block_k,
-        stages=max(1, (SM90_SMEM_BYTES - SM90_EPILOGUE_BYTES) // stage_bytes),
-        warps=(launch.threads or 384) // 32,
-        raster="n",
-        group=band(CLUSTER_SLOTS[1], t1, t0),
-        split_k=split,
-        split_in_place=split > 1,
-        loads="tma",
-        mma="wgmma",
-        mma_m_along="n",
-        clamped=True,
-        n_ctas=ctas,
-        smem_bytes=SM90_SMEM_BYTES,
-        name=launch.name,
-    )
-
-
 def _filling_stages(t0: int, t1: int, k_bytes: int) -> int:
     return min(MAX_STAGES, max(1, (SM90_SMEM_BYTES - SM90_EPILOGUE_BYTES) // ((t0 + t1) * k_bytes)))
 
@@ -421,30 +355,6 @@ def _cutlass3(found: dict[str, str], launch: Launch) -> KernelConfig:
         mma="wgmma",
         mma_m_along="n" if swapped else "m",
         n_ctas=math.prod(launch.grid) if launch.grid else None,
-        name=launch.name,
-    )
-
-
-# PyTorch's weight-only int4 kernel.
-def _tinygemm(found: dict[str, str], launch: Launch) -> KernelConfig:
-    """Tiles of 16 x 8, one of k16 after another for each warp, 8 at a time. Grid = (1, tiles along n, tiles along m) in
-    48 of 48 rows of extra_ops.csv, with 256 threads, 64 registers and 4 KiB of shared memory, one partial tile a warp.
-    """
-    warps = (launch.threads or 256) // 32
-    return KernelConfig(
-        family="multistage",
-        block_m=16,
-        block_n=8,
-        block_k=16 * TINYGEMM_STEPS * warps,
-        stages=1,
-        warps=warps,
-        raster="n",
-        group=PLAIN,
-        loads="direct",
-        loop="cutlass",
-        mma="mma_sync",
-        registers_per_thread=TINYGEMM_REGISTERS,
-        smem_bytes=warps * 16 * 8 * 4,
         name=launch.name,
     )
 
@@ -483,7 +393,7 @@ PARSERS: tuple[tuple[re.Pattern[str], Callable[[dict[str, str], Launch], KernelC
     (re.compile(_CUTLASS3, re.ASCII), _cutlass3),
     (re.compile(_XMMA, re.ASCII), _xmma),
     (re.compile(_CUBLAS, re.ASCII), _cublas),
-    (re.compile("tinygemm_m16n8k16_chunk_kernel<", re.ASCII), _tinygemm),
+    (re.compile("tinygemm_m16n8k16_chunk_kernel<", re.ASCII), tinygemm),
 )
 """Tried in turn; `search`, since a name may stand inside a template (void cutlass::Kernel2<...>)."""
 
