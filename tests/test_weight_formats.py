@@ -318,3 +318,16 @@ def test_the_command_line_takes_formats() -> None:
     assert asked.gemm == layer(16, 4096, form="int4", group=128)
     with pytest.raises(ConfigError, match="--weight-group"):
         request(GemmOptions("16", "4096", "4096", weights_format="int4", weight_group="x"), trace=False, advise=False)
+
+
+def test_json_and_story_name_the_format(capsys: pytest.CaptureFixture[str]) -> None:
+    from viz.commands.gemm import explain, gemm
+
+    words = {"m": "16", "n": "4096", "k": "4096", "weights_format": "int4", "weight_group": "128"}
+    gemm(GemmOptions(**words, json=True))  # type: ignore[arg-type]
+    found = json.loads(capsys.readouterr().out)
+    assert (found["weights_format"], found["weight_group"]) == ("int4", 128)
+    gemm(GemmOptions(**words))  # type: ignore[arg-type]
+    assert "weights int4 in groups of 128" in capsys.readouterr().out
+    explain(GemmOptions(**words))  # type: ignore[arg-type]
+    assert "Weights stay int4 as far as the registers" in " ".join(capsys.readouterr().out.split())
