@@ -62,31 +62,43 @@ class Call:
         return main_kernel(self.kernels)
 
 
-def run_call(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options, hbm_taken_gb_per_s: float = 0.0) -> Call:
-    """Simulate every kernel of one call. `hbm_taken_gb_per_s` is HBM bandwidth that copies in flight take away."""
+def run_call(
+    gemm: Gemm,
+    config: KernelConfig,
+    gpu: Gpu,
+    options: Options,
+    hbm_taken_gb_per_s: float = 0.0,
+    resident: tuple[float, float] | None = None,
+) -> Call:
+    """Simulate every kernel of one call. `hbm_taken_gb_per_s` is HBM bandwidth that copies in flight take away;
+    `resident` the parts of A and B that L2 holds at the start, where it is not all or nothing as `gemm.l2` says."""
+    if resident is None:
+        resident = (1.0, 1.0) if gemm.l2 == "warm" else (0.0, 0.0)
     if hbm_taken_gb_per_s:
         gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
     plan = build_plan(gemm, config, gpu, options.full, options.without)
 
     def run(clock_mhz: float | None) -> KernelResult:
-        main = _run_main(gemm, plan, gpu, options, clock_mhz)
-        return _with_energy(gpu, main, gemm.dtype, options.data)
+        main = _run_main(plan, gpu, options, clock_mhz, resident)
+        return with_energy(gpu, main, gemm.dtype, options.data)
 
     main = run(options.clock_mhz)
     by_power = options.sustained and not gpu.activity.sustained_tensor_mhz
     if by_power and options.clock_mhz is None and "clock" not in options.without:
         main = settled(gpu, main, run)
     beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))
-    before, after = ([_with_energy(gpu, kernel, gemm.dtype, options.data) for kernel in kernels] for kernels in beside)
+    before, after = ([with_energy(gpu, kernel, gemm.dtype, options.data) for kernel in kernels] for kernels in beside)
     return Call(gemm, plan, (*before, main, *after))
 
 
-def _run_main(gemm: Gemm, plan: Plan, gpu: Gpu, options: Options, clock_mhz: float | None) -> KernelResult:
+def _run_main(
+    plan: Plan, gpu: Gpu, options: Options, clock_mhz: float | None, resident: tuple[float, float]
+) -> KernelResult:
     """The kernel that multiplies, at a held clock or at a burst's."""
     main = run_kernel(
         build_machine(gpu, clock_mhz, options.without, options.sustained),
         plan,
-        warm=gemm.l2 == "warm",
+        resident=resident,
         floor_s=gpu.kernel.floor_us * 1e-6,
         trace=options.trace,
         name=plan.config.name or short_name(plan.config),
@@ -94,7 +106,7 @@ def _run_main(gemm: Gemm, plan: Plan, gpu: Gpu, options: Options, clock_mhz: flo
     return dataclasses.replace(main, config=_describe(plan))
 
 
-def _with_energy(gpu: Gpu, kernel: KernelResult, dtype: str, data: str) -> KernelResult:
+def with_energy(gpu: Gpu, kernel: KernelResult, dtype: str, data: str = "random") -> KernelResult:
     return dataclasses.replace(kernel, energy_j=energy_j(gpu, kernel, dtype, data))
 
 
@@ -122,7 +134,7 @@ def _before(plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...
     counts = work.persistent and not work.static
     if not (counts or plan.config.split_in_place):
         return ()
-    return (_small_kernel("memset", gpu.persistent.memset_us * 1e-6, main.sm_mhz, (0, 0), (0, 0)),)
+    return (small_kernel("memset", gpu.persistent.memset_us * 1e-6, main.sm_mhz, (0, 0), (0, 0)),)
 
 
 def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
@@ -131,10 +143,10 @@ def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[Kernel
         return ()
     found = reduction(gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"])
     l2, hbm = (found.read_bytes, found.write_bytes), (found.hbm_read_bytes, found.hbm_write_bytes)
-    return (_small_kernel("split-K reduction", found.time_s, main.sm_mhz, l2, hbm),)
+    return (small_kernel("split-K reduction", found.time_s, main.sm_mhz, l2, hbm),)
 
 
-def _small_kernel(name: str, time_s: float, mhz: float, l2: tuple[int, int], hbm: tuple[int, int]) -> KernelResult:
+def small_kernel(name: str, time_s: float, mhz: float, l2: tuple[int, int], hbm: tuple[int, int]) -> KernelResult:
     """A kernel taken as whole: a measured fixed time and a rate, no replay. Bytes of L2 and HBM: (read, written)."""
     traffic, beyond = ({"read": read, "write": write} for read, write in (l2, hbm))
     return KernelResult(

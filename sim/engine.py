@@ -39,8 +39,7 @@ entry = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)
 def _push(tree, bits, a, t):
     """Set agent `a`'s next event and replay its path to the root.
 
-    As a rule it loses at once. That is a branch, from which on nothing hangs on `t`: the processor goes on with the
-    next event while this one's `t` is not ready yet.
+    As a rule it loses at once: a branch, from which on nothing hangs on `t`, so that the next event need not wait.
     """
     j = (tree.size >> 1) + a
     v = NEVER if t == NEVER else (t << bits) | a
@@ -59,8 +58,7 @@ def _push(tree, bits, a, t):
 @jit
 def _unlink(nodes, i):
     p, n = nodes[i].prev, nodes[i].next
-    nodes[p].next = n
-    nodes[n].prev = p
+    nodes[p].next, nodes[n].prev = n, p
     nodes[i].next = 0
 
 
@@ -73,10 +71,8 @@ def _front(s, nodes, i, sentinel):
         return
     if nodes[i].next != 0:
         _unlink(nodes, i)
-    nodes[i].next = head
-    nodes[i].prev = sentinel
-    nodes[head].prev = i
-    nodes[sentinel].next = i
+    nodes[i].next, nodes[i].prev = head, sentinel
+    nodes[head].prev = nodes[sentinel].next = i
 
 
 @jit
@@ -104,10 +100,9 @@ def _hbm_write(m, s, t, n_bytes):
 def _l2_serve(m, s, side, t, n_bytes):
     """Reserve one L2 partition's data path; returns when the last byte has left."""
     dur = n_bytes * m.l2_fs_per_kib >> 10
-    end = max(t, s.l2_free[side]) + dur
-    s.l2_free[side] = end
+    s.l2_free[side] = max(t, s.l2_free[side]) + dur
     s.l2_fs += dur
-    return end
+    return s.l2_free[side]
 
 
 @jit
@@ -210,9 +205,8 @@ def _l2_read(m, s, ag, t, n_bytes):
     """Read L2 for an agent: reserve its partition and its GPC's port. Returns when the last byte has passed each."""
     served = _l2_serve(m, s, ag.side, t, n_bytes)
     s.l2_read += n_bytes
-    port = max(t, s.gpc_free[ag.gpc]) + ((n_bytes * m.gpc_x1k_per_kib >> 10) * s.fs_cycle >> 10)
-    s.gpc_free[ag.gpc] = port
-    return served, port
+    s.gpc_free[ag.gpc] = max(t, s.gpc_free[ag.gpc]) + ((n_bytes * m.gpc_x1k_per_kib >> 10) * s.fs_cycle >> 10)
+    return served, s.gpc_free[ag.gpc]
 
 
 @jit
@@ -277,6 +271,17 @@ def tile_of(w, item):
 
 
 @jit
+def _seen(w, split, row):
+    """(first, number) of the k-iterations of a slice: all, or of attention those that a row of items sees."""
+    first, stop = split * w.k_per_split, min(w.n_k, (split + 1) * w.k_per_split)
+    if w.see_block:  # two of each block of keys, the last block first
+        last = min(w.see_keys, w.see_last + row * w.see_step)
+        first = max(first, w.n_k - 2 * ((last + w.see_block - 1) // w.see_block))
+        stop = min(stop, w.n_k - 2 * (max(0, w.see_first + row * w.see_step) // w.see_block))
+    return first, max(0, stop - first)
+
+
+@jit
 def _take_item(w, s, ag):
     """Give the agent's producer its next work item: the one a whole round on (`static`), or the first that nobody has;
     `skip_items` further from `skip_at` on. False when none is left."""
@@ -288,13 +293,11 @@ def _take_item(w, s, ag):
         return False
     s.next_item += 1
     b, split, row, col = tile_of(w, item)
-    ag.p_item = item
-    ag.p_k = 0
-    ag.p_k0 = split * w.k_per_split
-    ag.p_nk = min(w.k_per_split, w.n_k - split * w.k_per_split)
+    ag.p_item, ag.p_k = item, 0
+    ag.p_k0, ag.p_nk = _seen(w, split, row)
     row, col = row * w.cluster_m, col * w.cluster_n
-    ag.p_a = (b * w.grid_m * w.cluster_m + row) * w.n_k
-    ag.p_b = (b * w.grid_n * w.cluster_n + col) * w.n_k + w.first_b
+    ag.p_a = (b * w.grid_m * w.cluster_m + row) * (1 if w.a_once else w.n_k)
+    ag.p_b = (b // w.b_share * w.grid_n * w.cluster_n + col) * w.n_k + w.first_b
     ag.p_rows_a = w.rows_a - row * w.block_m
     ag.p_rows_b = w.rows_b - col * w.block_n
     ag.queue[ag.p_j % (w.stages + 2)] = item
@@ -303,18 +306,17 @@ def _take_item(w, s, ag):
 
 
 @jit
-def _load(m, w, s, ag, nodes, lrc, chunk, n_tiles, rows, operand, alone, k, t):
+def _load(m, w, s, ag, nodes, lrc, chunk, n_tiles, rows, operand, alone, part_x256, t):
     """The chunks of one operand for one iteration: `n_tiles` from `chunk` on, of which `rows` are left to the matrix's
     edge; `operand` = (rows of a tile, bytes of a row from L2 and from HBM, HBM latency, rows split). Returns (latest
     data time, its reason)."""
     latest, reason = t, L2
     block, l2_bytes, dram_bytes, hbm_fs, split = operand
-    last_x256 = w.last_k_x256 if k == w.n_k - 1 else 256
     for i in range(n_tiles):
         valid = min(block, rows - i * block)
         if valid <= 0:
             break
-        n_bytes = ((block if w.wrap else valid) * l2_bytes >> 8) * last_x256 >> 8
+        n_bytes = ((block if w.wrap else valid) * l2_bytes >> 8) * part_x256 >> 8
         held = (valid * dram_bytes + 255) >> 8
         data, why = _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split, alone, t)
         if data > latest:
@@ -326,12 +328,14 @@ def _load(m, w, s, ag, nodes, lrc, chunk, n_tiles, rows, operand, alone, k, t):
 @jit
 def _load_both(m, w, s, ag, nodes, lrc, k, t):
     """The chunks of A and B for one iteration. Returns (latest data time, its reason)."""
+    part = w.last_k_x256 if (k < w.n_short if w.n_short else k == w.n_k - 1) else 256
+    n_a, k_a, part_a = (w.cluster_m if ag.p_k == 0 else 0, 0, 256) if w.a_once else (w.cluster_m, k, part)
     operand = w.block_m, w.a_l2_bytes, w.a_dram_bytes, w.a_hbm_fs, w.a_split_x256
     rows, alone = ag.p_rows_a, w.cluster_n > 1
-    data, why = _load(m, w, s, ag, nodes, lrc, ag.p_a + k, w.cluster_m, rows, operand, alone, k, t)
+    data, why = _load(m, w, s, ag, nodes, lrc, ag.p_a + k_a, n_a, rows, operand, alone, part_a, t)
     operand = w.block_n, w.b_l2_bytes, w.b_dram_bytes, w.b_hbm_fs, w.b_split_x256
     rows, alone = ag.p_rows_b, w.cluster_m > 1
-    data_b, why_b = _load(m, w, s, ag, nodes, lrc, ag.p_b + k, w.cluster_n, rows, operand, alone, k, t)
+    data_b, why_b = _load(m, w, s, ag, nodes, lrc, ag.p_b + k, w.cluster_n, rows, operand, alone, part, t)
     return (data_b, why_b) if data_b > data else (data, why)
 
 
@@ -339,13 +343,12 @@ def _load_both(m, w, s, ag, nodes, lrc, k, t):
 def _deliver(m, w, s, ag, sm, t, data, why):
     """Move an iteration's bytes through the SM's port into shared memory. Returns (ready, reason)."""
     fs = s.fs_cycle
-    n_bytes = w.a_sm_bytes + w.b_sm_bytes
+    n_bytes = w.b_sm_bytes if w.a_once and ag.p_k else w.a_sm_bytes + w.b_sm_bytes
     s.sm_read += n_bytes * w.cluster_size
     s.n_loads += 1
     dur = (n_bytes * m.port_x1k_per_kib >> 10) * fs >> 10
     s.port_fs += dur * w.cluster_size
-    port = max(t, sm.port_free) + dur
-    sm.port_free = port
+    sm.port_free = port = max(t, sm.port_free) + dur
     fill = w.fill_smem_x16 * fs >> 4
     sm.smem_free = max(t, sm.smem_free) + fill
     s.smem_fs += fill * w.cluster_size
@@ -368,8 +371,7 @@ def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
     k = ag.p_k0 + ag.p_k
     data, why = _load_both(m, w, s, ag, nodes, lrc, k, t)
     ready, why = _deliver(m, w, s, ag, sm, t, data, why)
-    ag.ready[ag.p_slot] = ready
-    ag.why[ag.p_slot] = why
+    ag.ready[ag.p_slot], ag.why[ag.p_slot] = ready, why
     if w.reorder_x256:
         ag.queued[ag.p_slot], ag.served[ag.p_slot] = s.hbm_fs, s.hbm_free
     if ag.traced:
@@ -413,7 +415,8 @@ def _start_mma(m, w, s, ag, sm, spans, t):
     if w.spill_bytes:
         t = _spill(m, w, s, ag, sm, t)
     dur, smem = w.mma_x16 * fs >> 4, w.mma_smem_x16 * fs >> 4
-    sm.tensor_free = max(t, sm.tensor_free) + dur
+    beside = w.beside_x16 + w.masked_x16 if ag.c_k < w.n_masked else w.beside_x16
+    sm.tensor_free = max(t, sm.tensor_free) + dur + (beside * fs >> 4)
     sm.smem_free = max(t, sm.smem_free) + smem
     end = max(sm.tensor_free, sm.smem_free, t + (w.floor_x16 * fs >> 4)) + w.drain_cycles * fs
     s.tensor_fs += dur * w.cluster_size
@@ -428,13 +431,12 @@ def _start_mma(m, w, s, ag, sm, spans, t):
 @jit
 def _span(s, spans, kind, ag, tile, k, start, end):
     """Record one span, or count it as lost."""
-    n = s.n_spans
-    if n >= spans.shape[0]:
+    if s.n_spans >= spans.shape[0]:
         s.spans_lost += 1
         return
-    row = spans[n]
+    row = spans[s.n_spans]
     row[0], row[1], row[2], row[3], row[4], row[5], row[6] = kind, ag.sm, ag.number, tile, k, start, end
-    s.n_spans = n + 1
+    s.n_spans += 1
 
 
 @jit
@@ -442,11 +444,8 @@ def _next_tile(w, ag):
     """Move the consumer to the next item its producer took."""
     item = ag.queue[ag.c_j % (w.stages + 2)]
     ag.c_j += 1
-    ag.c_item = item
-    ag.c_k = 0
-    split = item // (w.grid_m * w.grid_n * w.batch)
-    ag.c_k0 = split * w.k_per_split
-    ag.c_nk = min(w.k_per_split, w.n_k - ag.c_k0)
+    ag.c_item, ag.c_k = item, 0
+    ag.c_k0, ag.c_nk = _seen(w, item // (w.grid_m * w.grid_n * w.batch), item % w.grid_m)
 
 
 @jit
@@ -481,6 +480,9 @@ def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
     ag.filled, ag.fill_at = 0, t
     _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
     _next_tile(w, ag)
+    if ag.c_nk == 0:  # nothing to see: on to the epilogue
+        ag.c_k, ag.phase = -1, DONE
+        return t
     return _go_on(m, w, s, ag, sm, spans, t)
 
 
@@ -550,7 +552,7 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
     if w.persistent and ag.filled < w.depth:
         ag.filled -= 1
         _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
-    elif w.persistent or ag.p_k < ag.p_nk:
+    elif w.persistent or (ag.p_k < ag.p_nk and not w.ahead):
         _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
     if ag.c_k == ag.c_nk:
         return _on_tile(m, w, s, ag, sm, nodes, spans, t)
@@ -569,11 +571,9 @@ def _on_tile(m, w, s, ag, sm, nodes, spans, t):
         ag.phase = END
         return max(end, ag.epi0, ag.epi1)
     if ag.c_j & 1:
-        ag.epi1 = end
-        free = max(t, ag.epi0)
+        ag.epi1, free = end, max(t, ag.epi0)
     else:
-        ag.epi0 = end
-        free = max(t, ag.epi1)
+        ag.epi0, free = end, max(t, ag.epi1)
     s.waits[EPILOGUE] += free - t
     _next_tile(w, ag)
     return _go_on(m, w, s, ag, sm, spans, free)
@@ -589,8 +589,7 @@ def _on_end(m, w, s, ag, sm, spans, t):
     s.end_fs = max(s.end_fs, t)
     if w.persistent or not _take_item(w, s, ag):
         return NEVER
-    ag.phase = START
-    ag.begun = t
+    ag.phase, ag.begun = START, t
     return t + w.restart_cycles * s.fs_cycle
 
 
@@ -610,8 +609,7 @@ def _roll(m, w, s, windows, t):
         s.fs_cycle = np.int64(1e9 / mhz)
     s.win_hbmr, s.win_hbmw, s.win_l2r, s.win_l2w = s.hbm_read, s.hbm_write, s.l2_read, s.l2_write
     s.win_tensor, s.win_active = s.tensor_fs, 0
-    s.win_start = t
-    s.win_end = t + s.win_width
+    s.win_start, s.win_end = t, t + s.win_width
     s.n_win += 1
     if s.n_win == windows.shape[0]:
         _halve(s, windows)
@@ -681,6 +679,8 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
             t = _on_done(m, w, s, ag, sm, nodes, lrc, spans, t)
         elif ag.phase == READY:
             ag.phase = DONE
+            if w.ahead and ag.p_k < ag.p_nk:
+                _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
             t = _start_mma(m, w, s, ag, sm, spans, t)
         elif ag.phase == START:
             t = _begin(m, w, s, ag, sm, nodes, lrc, spans, t)

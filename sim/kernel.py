@@ -112,40 +112,57 @@ def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
     )
 
 
-def warm_chunks(machine: rec.Machine, work: rec.Work) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Chunks of A and B and their bytes, in the order an earlier kernel left them: what L2 can hold, latest last."""
+def resident_chunks(
+    machine: rec.Machine, work: rec.Work, resident: tuple[float, float]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Chunks of A and B and their bytes, in the order an earlier kernel left them: the last part of each, as `resident`
+    says, and of these what L2 can hold, latest last."""
     rows = min(work.block_m, work.rows_a), min(work.block_n, work.rows_b)
     sizes = rows[0] * work.a_dram_bytes >> 8, rows[1] * work.b_dram_bytes >> 8
     keep = 2 * machine.l2_side_bytes * machine.n_sides // max(1, min(sizes)) + 1
-    chunks = np.arange(max(0, work.first_c - keep), work.first_c, dtype=np.int64)
+    a, b = (round(part * n) for part, n in zip(resident, (work.first_b, work.first_c - work.first_b), strict=True))
+    chunks = np.concatenate([np.arange(work.first_b - a, work.first_b), np.arange(work.first_c - b, work.first_c)])
+    chunks = chunks[-keep:].astype(np.int64)
     return chunks, np.where(chunks < work.first_b, *sizes)
 
 
 def run_kernel(
-    machine: rec.Machine, plan: Plan, *, warm: bool = False, floor_s: float = 0.0, trace: bool = False, name: str = ""
+    machine: rec.Machine,
+    plan: Plan,
+    *,
+    resident: tuple[float, float] = (0.0, 0.0),
+    floor_s: float = 0.0,
+    trace: bool = False,
+    name: str = "",
 ) -> KernelResult:
-    """Replay one kernel. `floor_s` is the part of a kernel's time outside its CTAs (measured on an empty kernel)."""
+    """Replay one kernel. `resident`: parts of A and B that L2 holds when it starts, as far as they fit. `floor_s` is
+    the part of a kernel's time outside its CTAs (measured on an empty kernel)."""
     state = _state(machine, plan, trace)
-    if warm:
-        e.warm(state.machine, state.work, state.scalars, state.nodes, *warm_chunks(machine, plan.work))
-        for counter in (
-            "hbm_read",
-            "hbm_write",
-            "back",
-            "n_hbm_read",
-            "n_hbm_write",
-            "clean_out",
-            "l2_fs",
-            "hbm_fs",
-            "hbm_free",
-        ):
-            state.scalars[counter] = 0
-        state.scalars["filled"] = int(state.scalars["used"].sum())
+    if any(resident):
+        _warm(machine, plan.work, state, resident)
     code, whole = replay(lambda: e.run(*state), state.scalars, plan.work)
     if code == e.TOO_LONG:
         most_s = 2 ** (62 - int(state.scalars["bits"][0])) / 1e15
         raise ConfigError(f"kernel longer than {most_s:.2g} s of GPU time: drop --full, or use a larger tile")
     return _outcome(machine, plan, state, whole, floor_s, name)
+
+
+def _warm(machine: rec.Machine, work: rec.Work, state: State, resident: tuple[float, float]) -> None:
+    """Put what is resident into L2, without its being counted."""
+    e.warm(state.machine, state.work, state.scalars, state.nodes, *resident_chunks(machine, work, resident))
+    for counter in (
+        "hbm_read",
+        "hbm_write",
+        "back",
+        "n_hbm_read",
+        "n_hbm_write",
+        "clean_out",
+        "l2_fs",
+        "hbm_fs",
+        "hbm_free",
+    ):
+        state.scalars[counter] = 0
+    state.scalars["filled"] = int(state.scalars["used"].sum())
 
 
 def _outcome(machine: rec.Machine, plan: Plan, state: State, whole: Records, floor_s: float, name: str) -> KernelResult:

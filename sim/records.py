@@ -152,6 +152,27 @@ class Work(NamedTuple):
     """Width of the order in which the threads of CTAs in step ask for the lines of a chunk."""
     sample_items: int
     """0: simulate everything; else the period whose repetition is looked for."""
+    # Attention, whose A is Q and whose B are K and V in turn, a block of keys taking two k-iterations, the last first.
+    a_once: int = 0
+    """1: A has one chunk an item, which comes with its first k-iteration."""
+    b_share: int = 1
+    """Matrices of the batch that multiply with the same B."""
+    n_short: int = 0
+    """> 0: as many k-iterations from the first on are short ones, in place of the last."""
+    ahead: int = 0
+    """1: an iteration's loads are issued as the one before it begins, not when it is done."""
+    beside_x16: int = 0
+    """Cycles of one iteration in which an SM's tensor cores wait for other instructions of the same warps, x16."""
+    n_masked: int = 0
+    """First k-iterations of an item that take longer, as single scores are masked there, by:"""
+    masked_x16: int = 0
+    see_block: int = 0
+    """> 0: rows of items see some of the keys, which come in blocks of as many: up to `see_last` and `see_step` more
+    from row to row, `see_keys` at most, and from `see_first` on, as many more from row to row."""
+    see_keys: int = 0
+    see_last: int = 0
+    see_first: int = 0
+    see_step: int = 0
 
 
 def _record(names: str, *arrays: tuple[str, str, int], places: str = "") -> np.dtype[np.void]:

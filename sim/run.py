@@ -43,7 +43,8 @@ def simulate(
     """Simulate `workload` on `gpu` and say where time and bytes went.
 
     `config` fixes the kernel; else the menu of `family` (None: what a library would use) is ranked by a closed-form
-    bound and the best eight are simulated (`tile="bound"`), or all of it is (`tile="auto"`); the fastest is the answer.
+    bound and the best eight are simulated (`tile="bound"`), or all of it is (`tile="auto"`), or what a library launches
+    for similar shapes (`tile="library"`); the fastest is the answer.
     What cannot be simulated is passed over; `progress` hears of the rest: how many are done, of how many.
     `clock_mhz` holds the SM clock; `full` forbids skipping repeated waves; `trace` records spans of some SMs; `launch`
     is "stream" or "graph"; `stream_weights` cuts B into pieces that are copied while others compute; `advise` also

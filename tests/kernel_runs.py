@@ -68,7 +68,12 @@ def run(
     """The main kernel alone, without its launch: time is that of its CTAs."""
     machine = build_machine(gpu, clock_mhz, without)
     plan = build_plan(gemm, config, gpu, full, without)
-    return run_kernel(machine, plan, warm=gemm.l2 == "warm", trace=trace)
+    return run_kernel(machine, plan, resident=resident(gemm), trace=trace)
+
+
+def resident(gemm: Gemm) -> tuple[float, float]:
+    """Parts of A and B in L2 when the kernel starts."""
+    return (1.0, 1.0) if gemm.l2 == "warm" else (0.0, 0.0)
 
 
 def time_fs(kernel: KernelResult) -> int:

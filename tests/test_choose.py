@@ -16,6 +16,7 @@ from sim.call import Options, run_call
 from sim.schedule.bound import Estimator
 from sim.schedule.choose import BEST_APART, BEST_BY_BOUND, candidates, complete, default_families, ranked
 from sim.schedule.config import KernelConfig
+from sim.schedule.library import N_SIMILAR, library_candidates, seen
 from sim.schedule.menu import menu
 from sim.schedule.resources import occupancy
 from workloads import Gemm
@@ -179,7 +180,7 @@ def test_bytes_not_along_k_fall_back_from_wgmma(dtype: str, layout: str, k: int)
 
 
 def test_unknown_ways_to_choose_are_refused() -> None:
-    with pytest.raises(ConfigError, match="tile = 'best': must be bound or auto"):
+    with pytest.raises(ConfigError, match="tile = 'best': must be one of bound, auto, library"):
         candidates(LARGE, gpu("h200_sxm"), None, "best")
     with pytest.raises(ConfigError, match="family = 'stream_k': must be one of"):
         ranked(LARGE, gpu("h200_sxm"), "stream_k")
@@ -282,3 +283,31 @@ def test_a_cluster_that_no_gpc_has_room_for_comes_last() -> None:
     assert all(config.cluster_m * config.cluster_n <= 2 for config in order[:BEST_BY_BOUND])
     with pytest.raises(ConfigError, match="no GPC of h200_sxm has room"):
         run_call(gemm, order[-1], small, Options())
+
+
+def test_a_library_is_taken_to_launch_what_it_launched_for_similar_shapes():
+    gemm = Gemm(1000, 5120, 5120)
+    found = library_candidates(gemm, load_gpu("h200_sxm"))
+    assert len(found) >= N_SIMILAR
+    assert len(set(found)) == len(found)
+    result = simulate(gemm, load_gpu("h200_sxm"), tile="library")
+    assert result.main.config["loads"] == "tma"
+
+
+def test_a_library_row_judged_by_others_does_not_see_its_own_kernel():
+    seen_gemm, _ = next(each for each in seen("hopper") if each.gemm.m == 4096 and each.gemm.dtype == "bf16")
+    own = {each.config for each in seen("hopper") if each.gemm == seen_gemm}
+    h200 = load_gpu("h200_sxm")
+    assert library_candidates(seen_gemm, h200)[0] in own
+    alone = [each for each in seen("hopper") if each.gemm != seen_gemm]
+    assert set(library_candidates(seen_gemm, h200, True)) <= {each.config for each in alone}
+
+
+def test_where_nothing_was_seen_the_bound_chooses():
+    a100, gemm = load_gpu("a100_sxm_80gb"), Gemm(512, 512, 512)
+    assert candidates(gemm, a100, None, "library") == candidates(gemm, a100, None, "bound")
+
+
+def test_rows_off_16_bytes_get_kernels_of_such_rows():
+    kernels = library_candidates(Gemm(1024, 50257, 1600), load_gpu("h200_sxm"))
+    assert kernels[0].loads != "tma"

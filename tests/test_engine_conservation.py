@@ -25,7 +25,7 @@ from sim.result import KernelResult
 from sim.schedule.config import KernelConfig
 from sim.schedule.menu import loads_for
 from sim.schedule.plan import Plan, build_plan
-from tests.kernel_runs import multistage, persistent, run, warm, whole_gpu
+from tests.kernel_runs import multistage, persistent, resident, run, warm, whole_gpu
 from workloads import Gemm
 from workloads.dtypes import BYTES
 
@@ -61,7 +61,7 @@ class Run:
 def execute(gemm: Gemm, config: KernelConfig, on: Gpu, without: tuple[str, ...] = ()) -> Run:
     machine = build_machine(on, None, without)
     plan = build_plan(gemm, config, on, full=True, without=without)
-    return Run(gemm, config, machine, plan, run_kernel(machine, plan, warm=gemm.l2 == "warm"))
+    return Run(gemm, config, machine, plan, run_kernel(machine, plan, resident=resident(gemm)))
 
 
 # The laws.

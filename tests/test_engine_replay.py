@@ -24,7 +24,7 @@ from sim.machine import build_machine
 from sim.schedule.config import KernelConfig
 from sim.schedule.names import parse_kernel_name
 from sim.schedule.plan import build_plan
-from tests.kernel_runs import multistage, persistent, warm
+from tests.kernel_runs import multistage, persistent, resident, warm
 from workloads import Gemm
 
 HERE = Path(__file__).parent
@@ -105,7 +105,7 @@ def pin(case: Case) -> dict[str, Any]:
     gpu = load_gpu(FROZEN, case.overrides)
     machine = build_machine(gpu, case.clock_mhz, case.without)
     plan = build_plan(case.gemm, case.config, gpu, case.full, without=case.without)
-    kernel = run_kernel(machine, plan, warm=case.gemm.l2 == "warm")
+    kernel = run_kernel(machine, plan, resident=resident(case.gemm))
     moved = {f"{level}_{way}": n for level, ways in kernel.bytes.items() for way, n in ways.items() if n}
     return {"time_fs": round(kernel.time_s * 1e15), "events": kernel.n_events, **moved, **kernel.lookups}
 

@@ -16,7 +16,22 @@ import pytest
 
 from hwmodels import load_gpu, measured_path
 from hwmodels.errors import ConfigError
-from sim.measure import counters, driver, machine, nsight, programs, shapes, store, tiles
+from sim.measure import (
+    attention_more,
+    counters,
+    driver,
+    elementwise,
+    extra,
+    machine,
+    nsight,
+    programs,
+    shapes,
+    stack_kernels,
+    stacks,
+    store,
+    tiles,
+    training,
+)
 from sim.measure.catalog import TABLES
 from sim.measure.table import Case, Outcome, Table, described
 from sim.validation.tables import read_table
@@ -70,6 +85,110 @@ def test_further_tables_hold_the_cases_of_today(name: str) -> None:
         rows = list(csv.DictReader(file))
     cases = [{column: str(value) for column, value in case.items()} for case in TABLES[name].cases(False)]
     assert [{column: row[column] for column in case} for row, case in zip(rows, cases, strict=True)] == cases
+
+
+OPERATIONS = (
+    *("time_us", "time_us_min", "time_us_max", "n_kernels", "kernel", "kernel_us", "other_kernels"),
+    *("grid", "block", "regs", "smem"),
+)
+MORE = {  # table: the one it continues
+    "attention_more": "attention",
+    "attention_backward": "attention",
+    "elementwise_more": "elementwise",
+    "extra_more": "extra_ops",
+    "stacks_more": "decoder_stack",
+    "stack_kernels_more": "decoder_stack_kernels",
+    "training_more": "training_steps",
+}
+
+
+@each_table
+def test_columns_are_distinct(table: Table) -> None:
+    assert len(set(table.columns)) == len(table.columns)
+    assert TABLES[table.name] is table
+
+
+def test_operations_have_the_same_timing_columns() -> None:
+    for name in ("attention", "elementwise", "extra_ops"):
+        assert [column for column in TABLES[name].columns if column in OPERATIONS] == [*OPERATIONS]
+
+
+@pytest.mark.parametrize(("name", "continued"), MORE.items())
+def test_more_is_of_other_shapes_in_the_same_columns(name: str, continued: str) -> None:
+    assert TABLES[name].columns == TABLES[continued].columns
+    if name != "attention_backward":  # the same shapes, another pass
+        both = [set(map(described, TABLES[each].cases(False))) for each in (name, continued)]
+        assert not both[0] & both[1]
+
+
+def test_stacks_and_their_kernels_are_of_the_same_steps() -> None:
+    for stack, kernels in (("decoder_stack", "decoder_stack_kernels"), ("stacks_more", "stack_kernels_more")):
+        for quick in (False, True):
+            steps = [{c: case[c] for c in stack_kernels.KEY} for case in TABLES[stack].cases(quick)]
+            assert TABLES[kernels].cases(quick) == steps
+
+
+def test_stacks_fit_the_memory_and_name_their_layers() -> None:
+    for case in stacks.cases(False) + stacks.other_cases(False):
+        sizes = stacks.MODELS[case["model"]]
+        assert case["layers"] == sizes.layers
+        assert sizes.width % sizes.heads == sizes.heads % sizes.kv_heads == 0
+        _, dash, n_layers = case["model"].removesuffix("layers").rpartition("-")
+        assert not case["model"].endswith("layers") or (dash and int(n_layers) == sizes.layers)
+        n_tokens = case["batch"] * (case["seq"] + case["ctx"])
+        assert n_tokens * sizes.layers * 2 * 2 * sizes.kv_width <= stacks.MOST_CACHE_BYTES
+
+
+def test_kernels_shown_are_those_of_the_shipped_table() -> None:
+    """A layer of 14 kernels, after the embedding and before norm and head."""
+    step = ["embedding"] + [f"{layer}.{i}" for layer in range(32) for i in range(14)] + ["norm", "head"]
+    shown = stack_kernels._shown(step, 32)
+    assert len(shown) == 19
+    assert shown[:2] + shown[14:16] == ["embedding", "0.0", "0.13", "1.0"]
+    assert shown[-3:] == ["31.13", "norm", "head"]
+
+
+def test_attention_is_of_shapes_that_kernels_take() -> None:
+    for case in attention_more.cases(False) + attention_more.backward_cases(False):
+        assert case["heads"] % case["kv_heads"] == 0
+        assert not case["causal"] or case["q_len"] == case["kv_len"]
+        assert case["backend"] == "flash" or case["head_dim"] <= attention_more.CUDNN_MOST_HEAD_DIM
+
+
+def test_attention_asks_every_batch_and_length_of_a_decode_step() -> None:
+    decode = [case for case in attention_more.cases(False) if case["q_len"] == 1]
+    assert {case["batch"] for case in decode} == set(attention_more.BATCHES)
+    assert {case["kv_len"] for case in decode} == set(attention_more.CACHED)
+
+
+@pytest.mark.parametrize("op", [*elementwise.OTHER_OPS, *elementwise.HALVES, "copy_strided"])
+def test_each_operation_has_rows_and_widths_of_every_size(op: str) -> None:
+    cases = [case for case in elementwise.other_cases(False) if case["op"] == op]
+    plain = op in elementwise.OTHER_OPS
+    rows = set(elementwise.OTHER_ROWS if plain else elementwise.STRIDED_ROWS) - ({1} if op == "transpose" else set())
+    assert {case["rows"] for case in cases} == rows
+    widths = elementwise.OTHER_WIDTHS if plain else elementwise.FFN_WIDTHS if op in elementwise.HALVES else None
+    assert {case["width"] for case in cases} == set(widths or elementwise.PACKED)
+
+
+def test_keys_are_the_last_but_one_part_of_packed_qkv() -> None:
+    for width, packed in elementwise.PACKED.items():
+        assert packed % width == width % elementwise.HEAD_DIM == 0
+        assert packed >= 3 * width
+
+
+def test_quantised_weights_are_of_whole_blocks() -> None:
+    for case in extra.cases(False) + extra.other_cases(False):
+        if case["op"] == "int4_weight_only":
+            assert case["n"] % 8 == case["k"] % (16 * extra.INNER_K_TILES) == case["k"] % case["arg"] == 0
+        if case["op"] == "sparse_2_4":
+            assert case["m"] % 16 == case["n"] % 32 == case["k"] % 64 == 0
+
+
+def test_training_runs_each_step_with_and_without_checkpointing() -> None:
+    for cases in (training.cases(False), training.other_cases(False)):
+        kept = [{**case, "checkpointing": True} for case in cases if not case["checkpointing"]]
+        assert kept == [case for case in cases if case["checkpointing"]]
 
 
 def test_random_shapes_keep_their_step() -> None:

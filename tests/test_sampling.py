@@ -18,7 +18,7 @@ from sim.result import KernelResult
 from sim.sampling import _level, touched_bytes
 from sim.schedule.config import KernelConfig
 from sim.schedule.plan import build_plan
-from tests.kernel_runs import multistage, persistent
+from tests.kernel_runs import multistage, persistent, resident
 from workloads import Gemm
 
 tile_of = getattr(engine.tile_of, "py_func", engine.tile_of)
@@ -82,7 +82,7 @@ def pair(gemm: Gemm, config: KernelConfig, name: str = "") -> tuple[KernelResult
     gpu = load_gpu(name or FROZEN)
     machine = build_machine(gpu, None, ())
     sampled, whole = (
-        run_kernel(machine, build_plan(gemm, config, gpu, full), warm=gemm.l2 == "warm") for full in (False, True)
+        run_kernel(machine, build_plan(gemm, config, gpu, full), resident=resident(gemm)) for full in (False, True)
     )
     assert (sampled.sampled, whole.sampled) == (True, False)
     return sampled, whole

@@ -29,7 +29,7 @@ from viz.commands.options import GemmOptions
 from viz.commands.request import request
 from workloads import Gemm
 from workloads.compress import unstructured
-from workloads.weights import FORMATS
+from workloads.packing import FORMATS
 
 gpu = lru_cache(load_gpu)
 H200 = "h200_sxm"
@@ -285,11 +285,12 @@ def test_clamped_rows_wait_for_one_line() -> None:
 
 
 # Validation and the command line.
-def test_measured_products_are_predicted_and_others_skipped() -> None:
+def test_measured_products_are_predicted_and_streams_beside_them() -> None:
     int4 = ExtraOp("int4_weight_only", 1, 4096, 4096, 128, TINY, (1, 512, 1), (32, 8, 1))
     assert 4 < TABLE.predict(int4, gpu(H200))["time_us"] < 9
-    with pytest.raises(ConfigError, match="not modelled"):
-        TABLE.predict(dataclasses.replace(int4, op="embedding"), gpu(H200))
+    softmax = dataclasses.replace(int4, op="log_softmax", m=64, n=32000, k=0)
+    assert 3 < TABLE.predict(softmax, gpu(H200))["time_us"] < 10
+    assert TABLE.work(softmax, "time_us")[1] == 2 * 2 * 64 * 32000
     flops, n_bytes = TABLE.work(int4, "time_us")
     assert flops == 2 * 4096 * 4096
     assert n_bytes == 4096 * 2048 + 4096 * 32 * 4 + 2 * 8192

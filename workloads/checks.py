@@ -15,3 +15,9 @@ def check_choice(name: str, value: object, choices: tuple[str, ...], where: str)
     """Refuse what is none of `choices`."""
     if not isinstance(value, str) or value not in choices:
         raise ConfigError(f"{name} = {value!r}: must be one of {', '.join(choices)} ({where})")
+
+
+def check_flag(name: str, value: object, where: str) -> None:
+    """Refuse what is neither True nor False."""
+    if type(value) is not bool:
+        raise ConfigError(f"{name} = {value!r}: must be true or false ({where})")

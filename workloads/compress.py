@@ -13,8 +13,8 @@ from hwmodels.errors import ConfigError
 from workloads.checks import check_choice, check_integer
 from workloads.dtypes import BYTES, COMBINATIONS
 from workloads.gemm import WHERE, Gemm
+from workloads.packing import GROUP_VALUES
 from workloads.stream import Stream
-from workloads.weights import GROUP_VALUES
 
 Operation = Gemm | Stream
 EPILOGUE_STREAMS: dict[str, tuple[str, ...]] = {

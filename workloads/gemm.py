@@ -8,7 +8,7 @@ from typing import Any
 from hwmodels.errors import ConfigError
 from workloads.checks import check_choice, check_integer
 from workloads.dtypes import BYTES, COMBINATIONS
-from workloads.weights import FORMATS, GROUP_VALUES, OPERANDS, SPARSE_GROUP, row_side_bytes, value_bytes
+from workloads.packing import FORMATS, GROUP_VALUES, OPERANDS, SPARSE_GROUP, row_side_bytes, value_bytes
 
 WHERE = "workload gemm"
 
@@ -42,7 +42,7 @@ class Gemm:
     A field left None takes its default: types from `COMBINATIONS`, leading dimensions packed; the properties
     `accumulator_dtype`, `result_dtype` and `leading(operand)` give the resolved values.
 
-    `weights_format` says how B lies in memory (`workloads.weights`); one that is not dense is packed along k, so that
+    `weights_format` says how B lies in memory (`workloads.packing`); one that is not dense is packed along k, so that
     layout is "tn" or "tt" and `ldb` not given. `weight_group`: elements along k that share a scale; None: all.
 
     `l2` says whether A and B lie in L2 when the kernel starts; `inputs` (A and the epilogue's operand) and

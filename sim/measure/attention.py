@@ -16,8 +16,8 @@ N_CALLS = 10
 
 def cases(quick: bool) -> list[Case]:
     """FlashAttention and cuDNN for prefill and decode, the unfused kernels for a few."""
-    found = [case for backend in ("flash", "cudnn") for case in (*_prefill(backend), *_decode(backend))]
-    found += [_case("math", 1, 32, 32, 128, tokens, tokens, False) for tokens in (256, 512, 1024, 2048)]
+    found = [each for backend in ("flash", "cudnn") for each in (*_prefill(backend), *_decode(backend))]
+    found += [case("math", 1, 32, 32, 128, tokens, tokens, False) for tokens in (256, 512, 1024, 2048)]
     return found if not quick else found[:: len(found) // 8]
 
 
@@ -31,7 +31,7 @@ def measure(batch: Sequence[Case]) -> list[Outcome]:
 
 def _prefill(backend: str) -> list[Case]:
     return [
-        _case(backend, batch, heads, kv_heads, head_dim, tokens, tokens, causal)
+        case(backend, batch, heads, kv_heads, head_dim, tokens, tokens, causal)
         for batch, heads, kv_heads, head_dim in PREFILL
         for tokens in (128, 256, 512, 1024, 2048, 4096, 8192, 16384)
         for causal in (True, False)
@@ -41,7 +41,7 @@ def _prefill(backend: str) -> list[Case]:
 
 def _decode(backend: str) -> list[Case]:
     return [
-        _case(backend, batch, heads, kv_heads, head_dim, 1, tokens, False)
+        case(backend, batch, heads, kv_heads, head_dim, 1, tokens, False)
         for heads, kv_heads, head_dim in DECODE
         for batch in (1, 4, 16, 64, 256)
         for tokens in (128, 512, 1024, 2048, 4096, 8192, 32768)
@@ -49,7 +49,8 @@ def _decode(backend: str) -> list[Case]:
     ]
 
 
-def _case(*values: Any) -> Case:
+def case(*values: Any) -> Case:
+    """Values of the columns `KEY`."""
     return dict(zip(KEY, values, strict=True))
 
 

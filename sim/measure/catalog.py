@@ -2,7 +2,22 @@
 
 from __future__ import annotations
 
-from sim.measure import attention, counters, elementwise, gemm, more, programs, stacks, sustained, tiles
+from sim.measure import (
+    attention,
+    attention_more,
+    counters,
+    elementwise,
+    extra,
+    gemm,
+    graph_gaps,
+    more,
+    programs,
+    stack_kernels,
+    stacks,
+    sustained,
+    tiles,
+    training,
+)
 from sim.measure.table import Table
 
 TABLES: dict[str, Table] = {
@@ -16,6 +31,17 @@ TABLES: dict[str, Table] = {
         attention.TABLE,
         elementwise.TABLE,
         stacks.TABLE,
+        stack_kernels.TABLE,
+        extra.TABLE,
+        training.TABLE,
         *more.TABLES,
+        attention_more.TABLE,
+        attention_more.BACKWARD_TABLE,
+        elementwise.OTHER_TABLE,
+        extra.OTHER_TABLE,
+        stacks.OTHER_TABLE,
+        stack_kernels.OTHER_TABLE,
+        training.OTHER_TABLE,
+        graph_gaps.TABLE,
     )
 }

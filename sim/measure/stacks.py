@@ -1,10 +1,10 @@
-"""decoder_stack.csv: whole Llama stacks with random weights, eager PyTorch operations captured in one CUDA graph."""
+"""decoder_stack.csv, stacks_more.csv: whole decoder stacks, random weights, eager PyTorch in one CUDA graph."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +13,8 @@ from sim.measure.table import Case, Outcome, Row, Table
 KEY = ("model", "layers", "phase", "batch", "seq", "ctx")
 PREFILL = ((1, 128), (1, 512), (1, 2048), (1, 8192), (8, 512))
 DECODE = ((1, 512), (1, 4096), (8, 512), (8, 4096), (64, 512), (64, 4096), (256, 1024), (1, 32768))
+OTHER_PREFILL = ((1, 128), (1, 1024), (1, 4096), (4, 512))
+OTHER_DECODE = ((1, 512), (1, 8192), (16, 2048), (64, 1024))
 MOST_CACHE_BYTES = 60e9
 N_REPLAYS = 8
 
@@ -39,20 +41,44 @@ class Sizes:
         return self.kv_heads * self.head_dim
 
 
-MODELS = {"llama2-7b": Sizes(4096, 32, 32, 11008, 32, 32000), "llama3-8b": Sizes(4096, 32, 8, 14336, 32, 128256)}
+MODELS = {
+    "llama2-7b": Sizes(4096, 32, 32, 11008, 32, 32000),
+    "llama3-8b": Sizes(4096, 32, 8, 14336, 32, 128256),
+    "llama2-13b": Sizes(5120, 40, 40, 13824, 40, 32000),
+    "qwen2.5-7b": Sizes(3584, 28, 4, 18944, 28, 152064),
+    "mistral-7b": Sizes(4096, 32, 8, 14336, 32, 32000),
+    "llama3-70b-8layers": Sizes(8192, 64, 8, 28672, 8, 128256),
+}
+"""A name ends in -Nlayers where the published model has more than the N that are run."""
+LLAMAS = ("llama2-7b", "llama3-8b")
+OTHERS = tuple(model for model in MODELS if model not in LLAMAS)
 
 
 def cases(quick: bool) -> list[Case]:
     """Prefill of empty caches, and one decode step with `ctx` tokens cached."""
-    found = []
-    for model, sizes in MODELS.items():
-        prefill = [("prefill", batch, tokens, 0) for batch, tokens in PREFILL]
-        decode = [("decode", batch, 1, cached) for batch, cached in DECODE]
-        for phase, batch, tokens, cached in prefill + decode:
-            cache_bytes = sizes.layers * 4 * batch * (tokens + cached) * sizes.kv_width
-            if cache_bytes <= MOST_CACHE_BYTES:
-                found.append(dict(zip(KEY, (model, sizes.layers, phase, batch, tokens, cached), strict=True)))
+    found = _cases(LLAMAS, PREFILL, DECODE)
     return found if not quick else [case for case in found if case["model"] == "llama3-8b"][1::4][:2]
+
+
+def other_cases(quick: bool) -> list[Case]:
+    """The same of other models, at other lengths."""
+    found = _cases(OTHERS, OTHER_PREFILL, OTHER_DECODE)
+    return found if not quick else [case for case in found if case["model"] == "mistral-7b"][::4]
+
+
+def _cases(models: Sequence[str], prefill: Sequence[tuple[int, int]], decode: Sequence[tuple[int, int]]) -> list[Case]:
+    steps = [("prefill", batch, tokens, 0) for batch, tokens in prefill]
+    steps += [("decode", batch, 1, cached) for batch, cached in decode]
+    return [
+        dict(zip(KEY, (model, MODELS[model].layers, *step), strict=True))
+        for model in models
+        for step in steps
+        if _cache_bytes(MODELS[model], *step[1:]) <= MOST_CACHE_BYTES
+    ]
+
+
+def _cache_bytes(sizes: Sizes, batch: int, tokens: int, cached: int) -> int:
+    return sizes.layers * 4 * batch * (tokens + cached) * sizes.kv_width
 
 
 def measure(batch: Sequence[Case]) -> list[Outcome]:
@@ -63,13 +89,14 @@ def measure(batch: Sequence[Case]) -> list[Outcome]:
 def _measured(case: Case) -> Row:
     import torch
 
+    from sim.measure.graphs import captured, replays_us
     from sim.measure.timing import time_calls
 
     with torch.no_grad():
-        step = _step(case)
-        times = _replays_us(step)
-        watt, mhz = _board()
-        profiled = time_calls([lambda i: step()], 3, drop=1)[0]
+        run = step(case)
+        times = replays_us(captured(run), N_REPLAYS)
+        watt, mhz = board()
+        profiled = time_calls([lambda i: run()], 3, drop=1)[0]
     torch.cuda.empty_cache()
     return {
         "time_us": round(statistics.median(times), 2),
@@ -82,37 +109,13 @@ def _measured(case: Case) -> Row:
     }
 
 
-def _board() -> tuple[float | str, float | str]:
-    """Watts and MHz just after the replays, where NVML can be asked."""
+def board() -> tuple[float | str, float | str]:
+    """Watts and MHz just now, where NVML can be asked."""
     import torch
 
     from sim.measure.machine import has
 
     return (torch.cuda.power_draw() / 1e3, float(torch.cuda.clock_rate())) if has("nvml") else ("", "")
-
-
-def _replays_us(step: Callable[[], Any]) -> list[float]:
-    import torch
-
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        step()
-        step()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    times = []
-    for i in range(N_REPLAYS + 1):
-        first, last = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        first.record()
-        graph.replay()
-        last.record()
-        torch.cuda.synchronize()
-        if i:
-            times.append(first.elapsed_time(last) * 1e3)
-    return times
 
 
 @lru_cache(maxsize=1)
@@ -140,7 +143,7 @@ def _weights(model: str) -> dict[str, Any]:
     }
 
 
-def _step(case: Case) -> Callable[[], Any]:
+def step(case: Case) -> Callable[[], Any]:
     """One pass over all layers. In order: embedding; per layer rms_norm, packed QKV, K and V into the cache, flash
     attention, output, add, rms_norm, packed gate and up, silu x up, down, add; rms_norm and head on the last token."""
     import torch
@@ -157,7 +160,7 @@ def _step(case: Case) -> Callable[[], Any]:
     def norm(x: Any) -> Any:
         return functional.rms_norm(x, (sizes.width,), weights["norm"], 1e-5)
 
-    def step() -> Any:
+    def run() -> Any:
         x = functional.embedding(words, weights["embedding"])
         for layer, (keys, values) in zip(weights["layers"], caches, strict=True):
             packed = functional.linear(norm(x), layer["qkv"])
@@ -166,7 +169,7 @@ def _step(case: Case) -> Callable[[], Any]:
             x = x + functional.linear(functional.silu(gate) * up, layer["down"])
         return functional.linear(norm(x[:, -1:]), weights["head"])
 
-    return step
+    return run
 
 
 def _attend(packed: Any, keys: Any, values: Any, sizes: Sizes, cached: int, phase: str) -> Any:
@@ -194,4 +197,11 @@ TABLE = Table(
     measure,
     batch=1,
     case_s=5.0,
+)
+OTHER_TABLE = replace(
+    TABLE,
+    name="stacks_more",
+    about="as decoder_stack: other models and lengths",
+    cases=other_cases,
+    case_s=3.0,
 )

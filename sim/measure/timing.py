@@ -88,14 +88,36 @@ def time_calls(calls: Sequence[Callable[[int], Any]], counts: int | Sequence[int
     Raises RuntimeError where a call launches a varying number of kernels.
     """
     n_calls = [counts] * len(calls) if isinstance(counts, int) else list(counts)
+    groups, clocks = _launched(calls, n_calls)
+    return [_summary(_per_call(group, n)[drop:], mhz) for group, n, mhz in zip(groups, n_calls, clocks, strict=True)]
+
+
+def launches(call: Callable[[int], Any], count: int, drop: int = 1) -> list[list[dict[str, Any]]]:
+    """The launches of `call`, called with 0 .. count - 1, in order: per call, less the first `drop`, the profiler's
+    events ("name", "dur" in us, "args" with "grid" and "block" where it is a kernel).
+
+    Raises RuntimeError where a call launches a varying number of kernels.
+    """
+    groups, _ = _launched([call], [count])
+    return _per_call(groups[0], count)[drop:]
+
+
+def threes(event: dict[str, Any], name: str) -> str:
+    """Extents of an event's "grid" or "block" as 132x1x1, "" for a memset."""
+    return "x".join(map(str, event["args"].get(name, [])))
+
+
+def _launched(
+    calls: Sequence[Callable[[int], Any]], n_calls: Sequence[int]
+) -> tuple[list[list[dict[str, Any]]], list[float | None]]:
+    """Events of each call's burst, and the clock just after it."""
     for call in calls:  # compiles, chooses, allocates
         call(0)
     probes = [torch.zeros(2, dtype=torch.int64, device="cuda") for _ in calls]
     groups = _split(_kernels(_profiled(calls, n_calls, probes)))
     if len(groups) != len(calls):
         raise RuntimeError(f"the profiler saw {len(groups)} groups of launches and not {len(calls)}")
-    clocks = map(_mhz, probes)
-    return [_summary(*each, drop) for each in zip(groups, n_calls, clocks, strict=True)]
+    return groups, [*map(_mhz, probes)]
 
 
 def _profiled(calls: Sequence[Callable[[int], Any]], n_calls: Sequence[int], probes: Sequence[Any]) -> Any:
@@ -146,11 +168,14 @@ def _split(events: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     return groups
 
 
-def _summary(events: list[dict[str, Any]], n_calls: int, mhz: float | None, drop: int) -> Timed:
+def _per_call(events: list[dict[str, Any]], n_calls: int) -> list[list[dict[str, Any]]]:
     per_call, rest = divmod(len(events), n_calls)
     if not events or rest:
         raise RuntimeError(f"{len(events)} launches in {n_calls} calls")
-    calls = [events[i * per_call : (i + 1) * per_call] for i in range(drop, n_calls)]
+    return [events[i * per_call : (i + 1) * per_call] for i in range(n_calls)]
+
+
+def _summary(calls: list[list[dict[str, Any]]], mhz: float | None) -> Timed:
     totals = [sum(e["dur"] for e in call) for call in calls]
     longest = [max(call, key=lambda e: e["dur"]) for call in calls]
     main = longest[0]
@@ -159,17 +184,18 @@ def _summary(events: list[dict[str, Any]], n_calls: int, mhz: float | None, drop
         round(statistics.median(totals), 3),
         round(min(totals), 3),
         round(max(totals), 3),
-        _clean(main["name"], 160),
+        clean(main["name"], 160),
         round(statistics.median(e["dur"] for e in longest), 3),
-        per_call,
-        "|".join(_clean(e["name"], 60) for e in calls[0] if e is not main),
-        "x".join(map(str, facts.get("grid", []))),
-        "x".join(map(str, facts.get("block", []))),
+        len(calls[0]),
+        "|".join(clean(e["name"], 60) for e in calls[0] if e is not main),
+        threes(main, "grid"),
+        threes(main, "block"),
         facts.get("registers per thread", 0),
         facts.get("shared memory", 0),
         mhz,
     )
 
 
-def _clean(name: str, most: int) -> str:
+def clean(name: str, most: int) -> str:
+    """A kernel's name as the tables have it: at most so many characters, no commas."""
     return name[:most].replace(",", ";")

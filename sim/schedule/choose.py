@@ -11,6 +11,7 @@ from hwmodels.spec import Gpu
 from sim.schedule.bound import Estimator
 from sim.schedule.config import FAMILIES, KernelConfig
 from sim.schedule.launches import band
+from sim.schedule.library import N_SIMILAR, library_candidates
 from sim.schedule.menu import MOST_TMA_STAGES, cluster_slots, has_any, instruction_for, menu
 from sim.schedule.resources import flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
@@ -18,6 +19,8 @@ from workloads.gemm import Gemm
 BEST_BY_BOUND, BEST_APART = 8, 2
 """Configurations that are simulated of a menu, unless all are; and so many more where L2 cannot keep the operands."""
 TMA_BYTES = 16
+TILES = ("bound", "auto", "library", "library_but_itself")
+"""How a kernel is chosen; the last to judge the third by shapes it has seen."""
 FIELDS = {field.name for field in dataclasses.fields(KernelConfig)}
 TILE = ("block_m", "block_n", "block_k")
 
@@ -34,12 +37,17 @@ def default_families(gemm: Gemm, gpu: Gpu) -> tuple[str, ...]:
 # The menu.
 def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[tuple[KernelConfig, ...], int]:
     """The menu, best estimate first, and how many of it to simulate: `tile` "bound" for the best eight (ten where L2
-    cannot keep the operands) that the simulator does not refuse, "auto" for all.
+    cannot keep the operands) that the simulator does not refuse, "auto" for all. "library": kernels that a library was
+    seen to launch for similar shapes, and four of them; as "bound" where none was seen, or `family` is given.
 
     Raises `ConfigError` where nothing on the menu fits.
     """
-    if tile not in ("bound", "auto"):
-        raise ConfigError(f"tile = {tile!r}: must be bound or auto")
+    if tile not in TILES:
+        raise ConfigError(f"tile = {tile!r}: must be one of {', '.join(TILES)}")
+    if tile.startswith("library") and family is None:
+        similar = library_candidates(gemm, gpu, tile == "library_but_itself")
+        if similar:
+            return similar, min(N_SIMILAR, len(similar))
     found = ranked(gemm, gpu, family)
     best = BEST_BY_BOUND if Estimator(gemm, gpu).fits_l2 else BEST_BY_BOUND + BEST_APART
     return found, len(found) if tile == "auto" else min(best, len(found))

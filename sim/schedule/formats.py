@@ -16,7 +16,7 @@ from hwmodels.spec import Gpu
 from sim.schedule.config import KernelConfig
 from sim.schedule.fields import refused
 from workloads.gemm import Gemm
-from workloads.weights import WEIGHT_BITS
+from workloads.packing import WEIGHT_BITS
 
 MMA_STEP_BYTES = 32
 """Bytes of dense operands along k of one instruction; twice as many of the dense one beside 2:4 sparse weights."""

@@ -50,7 +50,7 @@ def operand_types(name: str) -> tuple[str, ...]:
 
 
 def weights_format(name: str) -> str:
-    """How a kernel of this name takes its weights: one of `workloads.weights.FORMATS`."""
+    """How a kernel of this name takes its weights: one of `workloads.packing.FORMATS`."""
     return "int4" if "tinygemm" in name else "2:4" if "xmma_sparse" in name else "dense"
 
 

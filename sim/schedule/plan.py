@@ -202,7 +202,7 @@ def reduced_splits(gemm: Gemm, config: KernelConfig) -> int:
     return 1 if config.split_in_place else slices(gemm, config)[2]
 
 
-def _hbm_latency_fs(gpu: Gpu, chunk_bytes: float, without: Collection[str]) -> int:
+def hbm_latency_fs(gpu: Gpu, chunk_bytes: float, without: Collection[str]) -> int:
     """Latency HBM adds to a chunk: the slowest of its lines, growing with their number."""
     lines = max(1.0, chunk_bytes / gpu.l2.line_bytes)
     spread = 0.0 if "tile_latency" in without else gpu.hbm.spread_ns * math.log2(lines)
@@ -252,7 +252,7 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
         values[f"{operand}_dram_bytes"] = max(1, round(256 * gemm.k * size / n_k))
         values[f"{operand}_split_x256"] = round(256 * split)
         values[f"{operand}_sm_bytes"] = round(rows * received)
-        values[f"{operand}_hbm_fs"] = _hbm_latency_fs(gpu, block * config.block_k * size, without)
+        values[f"{operand}_hbm_fs"] = hbm_latency_fs(gpu, block * config.block_k * size, without)
     return values
 
 
@@ -332,7 +332,7 @@ def _last_k_x256(gemm: Gemm, config: KernelConfig, gpu: Gpu, n_k: int) -> int:
     return round(256 * (gemm.k - (n_k - 1) * config.block_k) / min(config.block_k, gemm.k))
 
 
-def _spare_mhz(gpu: Gpu, n_ctas: int) -> int:
+def spare_mhz(gpu: Gpu, n_ctas: int) -> int:
     """What the clock gains where a grid leaves most SMs idle; the boost clock is the limit."""
     a = gpu.activity
     gain = a.few_sms_mhz * max(0.0, 1 - (n_ctas - 1) / a.few_sms)
@@ -365,7 +365,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
     work = Work(
         n_agents=agents,
         cluster_size=size,
-        spare_mhz=_spare_mhz(gpu, agents * size),
+        spare_mhz=spare_mhz(gpu, agents * size),
         exclusive=int((fit.ctas_per_sm == 1 or agents <= gpu.sm.count // size) and not values["spill_bytes"]),
         persistent=int(is_persistent(config)),
         static=int(static),

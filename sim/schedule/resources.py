@@ -200,7 +200,7 @@ def occupancy(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> Occupancy:
     check_config(config, gemm, gpu)
     smem, registers = smem_bytes(config, gemm, gpu), registers_per_thread(config, gemm, gpu)
     _check_fits(config, gemm, gpu, smem, registers)
-    limits = _limits(config, gpu, smem, registers)
+    limits = cta_limits(config, gpu, smem, registers)
     limit = min(limits, key=limits.__getitem__)
     if limits[limit] < 1:
         raise _no_room(limit, config, gpu, smem, registers)
@@ -209,7 +209,7 @@ def occupancy(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> Occupancy:
     return Occupancy(ctas, ctas * config.warps, limit, registers, spilled, smem)
 
 
-def _limits(config: KernelConfig, gpu: Gpu, smem: int, registers: int) -> dict[str, int]:
+def cta_limits(config: KernelConfig, gpu: Gpu, smem: int, registers: int) -> dict[str, int]:
     """{resource: CTAs of an SM it allows}. A warp's registers lie in one scheduler's quarter of the file."""
     a_warp = _round_up(registers * gpu.sm.warp_size, gpu.registers.allocation_per_warp)
     warps = gpu.registers.per_sm // gpu.sm.schedulers // a_warp * gpu.sm.schedulers

@@ -1,4 +1,4 @@
-"""extra_ops.csv: weight-only int4, 2:4 sparsity and batched products (other operations of it are not modelled here).
+"""extra_ops.csv: weight-only int4, 2:4 sparsity, batched products; and rows bound by memory (`extra_streams`).
 
 `arg` is the group of int4, the batch of bmm. Operands rotate over some copies (sim/measure): those of small batched
 products stay in L2 from one turn to the next.
@@ -10,18 +10,19 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hwmodels.errors import ConfigError
 from sim.call import Options, run_call
 from sim.schedule.names import parse_kernel_name
+from sim.validation import extra_streams
 from sim.validation.columns import parse_choice, parse_count, parse_triple, parse_whole
 from sim.validation.timed import TimedTable, held_out
 from workloads.gemm import Gemm
+from workloads.stream import Stream
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
 
-PRODUCTS = ("int4_weight_only", "sparse_2_4", "bmm")
-OTHERS = ("log_softmax", "log_softmax_fp32", "adamw_fused", "embedding")
+FITTED = ("int4_weight_only", "sparse_2_4")
+PRODUCTS = (*FITTED, "bmm")
 BMM_COPIES = 4
 """Pairs of operands that a batched product takes in turn; its result has one place."""
 
@@ -49,14 +50,12 @@ def shape(question: ExtraOp) -> str:
 
 
 def product(question: ExtraOp, l2_bytes: float) -> Gemm:
-    """The product asked for. Raises ConfigError where the row is none."""
+    """The product asked for, one of `PRODUCTS`."""
     sizes = question.m, question.n, question.k
     if question.op == "int4_weight_only":
         return Gemm(*sizes, weights_format="int4", weight_group=question.arg)
     if question.op == "sparse_2_4":
         return Gemm(*sizes, weights_format="2:4")
-    if question.op != "bmm":
-        raise ConfigError(f"op = {question.op!r}: not modelled")
     cold = Gemm(*sizes, batch=question.arg, layout="nn")
     stays = BMM_COPIES * (cold.a_bytes + cold.b_bytes) + cold.c_bytes <= l2_bytes
     return dataclasses.replace(cold, l2="warm") if stays else cold
@@ -64,23 +63,29 @@ def product(question: ExtraOp, l2_bytes: float) -> Gemm:
 
 def predict(question: ExtraOp, gpu: Gpu) -> dict[str, float]:
     """All launches of the call, without gaps."""
+    if question.op not in PRODUCTS:
+        return extra_streams.predict_stream(_stream(question), gpu)
     gemm = product(question, gpu.l2.capacity_mib * 2**20)
     grid, block = ("x".join(map(str, sides)) for sides in (question.grid, question.block))
     config = parse_kernel_name(question.kernel, gemm, grid, block)
     return {"time_us": run_call(gemm, config, gpu, Options()).time_s * 1e6}
 
 
+def _stream(question: ExtraOp) -> Stream:
+    return extra_streams.stream_of(question.op, question.m, question.n, question.k)
+
+
 def groups(question: ExtraOp, _column: str) -> tuple[str, ...]:
-    """The operation, and its shapes on which constants were fitted or not (none on batched products)."""
-    if question.op == "bmm":
+    """The operation, and its shapes on which constants were fitted or not (none on others here)."""
+    if question.op not in FITTED:
         return (question.op,)
     return question.op, f"{question.op}, shapes {'not ' if held_out(shape(question)) else ''}fitted"
 
 
 def work(question: ExtraOp, _column: str) -> tuple[float, float]:
     """FLOPs and compulsory bytes."""
-    gemm = product(question, 0.0)
-    return gemm.flops, gemm.compulsory_bytes
+    asked = product(question, 0.0) if question.op in PRODUCTS else _stream(question)
+    return asked.flops, asked.compulsory_bytes
 
 
 def _question(cells: dict[str, Any]) -> ExtraOp:
@@ -91,7 +96,7 @@ TABLE = TimedTable(
     kind="extra_ops",
     signature=("op", "arg", "n_kernels", "other_kernels"),
     inputs={
-        "op": parse_choice((*PRODUCTS, *OTHERS)),
+        "op": parse_choice((*PRODUCTS, *extra_streams.OPS)),
         "m": parse_count,
         "n": parse_count,
         "k": parse_whole,

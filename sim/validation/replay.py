@@ -70,7 +70,7 @@ class Case:
     config: KernelConfig | None
     family: str | None = None
     tile: str = "auto"
-    """How to choose where `config` is None: "auto" simulates the whole menu, "bound" the best eight by their bound."""
+    """How to choose where `config` is None, as in `simulate`."""
 
 
 @dataclass(frozen=True)
@@ -161,12 +161,14 @@ def _given(inputs: Inputs, name: str) -> int:
 
 def case_of(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case:
     """The question a row asks. With a `tile` to choose, the kernel's name and tile are dropped before all else; rows
-    whose kernel nobody wrote down have it chosen anyway, by the bound unless said otherwise."""
+    whose kernel nobody wrote down have it chosen anyway, by the bound unless said otherwise. "auto" is the whole menu
+    of a Triton row; of a library's, kernels that it was seen to launch for similar shapes, not for the row's own."""
     triton = inputs.library == "triton"
     tile = tile or ("bound" if inputs.kind in UNNAMED else None)
     if tile is not None:
         inputs = _without_kernel(inputs)
-        return Case(inputs, gemm_of(inputs, l2_state(inputs, gpu)), None, "multistage" if triton else None, tile)
+        chosen = tile if triton or tile != "auto" else "library_but_itself"
+        return Case(inputs, gemm_of(inputs, l2_state(inputs, gpu)), None, "multistage" if triton else None, chosen)
     gemm = gemm_of(inputs, l2_state(inputs, gpu))
     return Case(inputs, gemm, tile_config(inputs, gpu) if triton else named_config(inputs, gemm))
 

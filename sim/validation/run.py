@@ -35,8 +35,9 @@ def validate(
 ) -> Report:
     """Replay each row of a table with the row's own kernel and report the error a group, beside the roofline's.
 
-    `tile` ignores kernel names and tiles and lets the simulator choose: "auto" from its whole menu (seconds a row),
-    "bound" from the best eight by a closed form; rows that then ask the same question (one shape, many tiles) become
+    `tile` ignores kernel names and tiles and lets the simulator choose: "auto" from a Triton
+    kernel's whole menu (seconds a row) or what a library launches for similar shapes, "bound" from the best eight by a
+    closed form; rows that then ask the same question (one shape, many tiles) become
     one, compared with the fastest measured. `limit` takes that many rows, in proportion to their groups.
     `progress(done, total)` is called from the caller's thread. `predict` stands in for the simulator (tests do that).
     Raises ConfigError for a bad option or a file that is no such table.

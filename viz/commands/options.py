@@ -14,7 +14,7 @@ from sim.program import LAUNCH_MODES
 from sim.schedule.config import FAMILIES
 from workloads.dtypes import BYTES, COMBINATIONS
 from workloads.gemm import DATA, EPILOGUES, L2_STATES, LAYOUTS, OPERAND_PLACES, RESULT_PLACES
-from workloads.weights import FORMATS
+from workloads.packing import FORMATS
 
 Word = str | None
 

@@ -1,0 +1,95 @@
+"""The kernel that a library would launch: the fastest of those it was seen to launch for the most similar shapes.
+
+A library's own heuristics are not known, so they are taken as seen: `hwmodels/menus/ARCHITECTURE_seen.csv` lists
+shapes of gemm.csv with the kernel that cuBLAS launched. Shapes are similar as the logarithms of their sizes are.
+`tilewalk validate --tile auto`, each row's own shape left out: bf16 LLM shapes of gemm_again.csv 4.9 %, of other models
+(gemm_more.csv) 5.5 %; with four kernels 5.5 and 5.8, with eight 4.9 and 5.2; weights matter less. The fastest of the
+best eight of the menu by a bound: 7.3 %, 5.2 % too fast, as a library does not choose the best.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from functools import cache, lru_cache
+from math import log2
+from pathlib import Path
+from typing import NamedTuple
+
+import hwmodels
+from hwmodels.errors import ConfigError
+from hwmodels.spec import Gpu
+from sim.schedule.config import KernelConfig
+from sim.schedule.names import parse_kernel_name
+from workloads.gemm import Gemm
+
+N_SIMILAR = 6
+"""Kernels of similar shapes that are simulated."""
+MOST = 12
+"""Kernels that are offered, should some be refused."""
+K_WEIGHT = 0.3
+"""Of a doubling of k in the distance between shapes, one of m or n being 1: k changes tiles least."""
+LAYOUT_WEIGHT = 2.0
+"""Distance of another layout."""
+ALIGNMENT_WEIGHT = 8.0
+"""Distance of half the alignment of rows, up to what TMA needs: below it, kernels are of another kind."""
+TMA_BYTES = 16
+DTYPES = {"fp8": "fp8_e4m3"}
+LIKE = {"fp8_e5m2": "fp8_e4m3", "fp16": "bf16"}
+"""Types whose kernels are named as another's, where they were not seen themselves."""
+
+
+class Seen(NamedTuple):
+    """A shape and the kernel that was launched for it."""
+
+    gemm: Gemm
+    config: KernelConfig
+
+
+@cache
+def seen(architecture: str) -> tuple[Seen, ...]:
+    """All shapes with a kernel that is modelled; none for an architecture without a list."""
+    path = Path(hwmodels.__file__).parent / "menus" / f"{architecture}_seen.csv"
+    if not path.is_file():
+        return ()
+    with path.open(encoding="utf-8", newline="") as stream:
+        found = [_seen(row) for row in csv.DictReader(stream)]
+    return tuple(each for each in found if each is not None)
+
+
+def _seen(row: dict[str, str]) -> Seen | None:
+    m, n, k = (int(row[name]) for name in "mnk")
+    gemm = Gemm(m, n, k, dtype=DTYPES.get(row["dtype"], row["dtype"]), layout=row["layout"])
+    try:
+        config = parse_kernel_name(row["kernel"], gemm, grid=row["grid"], block=row["block"])
+    except ConfigError:
+        return None
+    return Seen(gemm, dataclasses.replace(config, n_ctas=None, name="", split_in_place=row["in_place"] == "1"))
+
+
+@lru_cache(maxsize=4096)
+def library_candidates(gemm: Gemm, gpu: Gpu, but_itself: bool = False) -> tuple[KernelConfig, ...]:
+    """Kernels of the most similar shapes, nearest first, each once; none where no kernel of the type was seen.
+
+    `but_itself` leaves out what was seen of the very same m, n and k, to judge how well others stand for it.
+    """
+    listed = seen(gpu.architecture)
+    dtypes = {each.gemm.dtype for each in listed}
+    dtype = gemm.dtype if gemm.dtype in dtypes else LIKE.get(gemm.dtype, gemm.dtype)
+    alike = [each for each in listed if each.gemm.dtype == dtype and not (but_itself and _same(each.gemm, gemm))]
+    order = sorted(alike, key=lambda each: _distance(each.gemm, gemm))
+    return tuple(dict.fromkeys(each.config for each in order))[:MOST]
+
+
+def _same(one: Gemm, other: Gemm) -> bool:
+    return (one.m, one.n, one.k) == (other.m, other.n, other.k)
+
+
+def _distance(one: Gemm, other: Gemm) -> float:
+    apart = abs(log2(one.m / other.m)) + abs(log2(one.n / other.n)) + K_WEIGHT * abs(log2(one.k / other.k))
+    unaligned = abs(log2(_alignment_bytes(one) / _alignment_bytes(other)))
+    return apart + LAYOUT_WEIGHT * (one.layout != other.layout) + ALIGNMENT_WEIGHT * unaligned
+
+
+def _alignment_bytes(gemm: Gemm) -> int:
+    return min(TMA_BYTES, *(gemm.alignment_bytes(operand) for operand in "abc"))
