@@ -6,7 +6,7 @@ each. It waits for all of them, converts, multiplies, and goes on; at the end wa
 (PyTorch's tinygemm_m16n8k16_chunk_kernel, behind torch._weight_int4pack_mm). What bounds it is L1: rows of A start a
 multiple of 128 B apart, all in the same banks, so that a load takes a cycle for each of its rows. CTAs of an SM keep in
 step, and L1 gives A to all but the first. (Nsight Compute, 16 x 14336 x 4096 on an H200: L1 is busy 115,113 of 125,400
-cycles; 113,385 come out here.) Not modelled: L1 misses within a CTA, dependent instructions of one warp.
+cycles; 113,385 come out here.) Not modelled: L1 misses within a CTA, issue slots.
 """
 
 from __future__ import annotations
