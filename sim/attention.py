@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
+from sim.attention_sampling import extrapolated, sample
 from sim.call import Options, small_kernel, with_energy
 from sim.kernel import run_kernel
 from sim.machine import build_machine
@@ -78,8 +79,11 @@ def _main(
     """The kernel that multiplies, at a held clock, a burst's, or what the board's power leaves."""
     q, k, v = (resident.get(role, 0.0) for role in ROLES)
 
-    def run(clock_mhz: float | None) -> KernelResult:
-        result = run_kernel(
+    whole = options.full or options.trace or any((q, k, v))
+    found = None if whole else sample(kernel, work, plan.work.n_agents)
+
+    def replayed(plan: Plan, clock_mhz: float | None) -> KernelResult:
+        return run_kernel(
             build_machine(gpu, clock_mhz, options.without, options.sustained),
             plan,
             resident=(q, (k + v) / 2),
@@ -87,6 +91,15 @@ def _main(
             trace=options.trace,
             name=kernel.name,
         )
+
+    def run(clock_mhz: float | None) -> KernelResult:
+        if found is None:
+            result = replayed(plan, clock_mhz)
+        else:
+            plans = [build_attention_plan(*each, gpu, options.without) for each in (found.first, found.second)]
+            first, second = (replayed(each, clock_mhz) for each in plans)
+            waves = plan.work.n_items / plan.work.n_agents
+            result = extrapolated(first, second, found.n_more, plan.flops_executed, waves)
         config = dataclasses.asdict(plan.config) | {"measured": kernel.measured, "splits": plan.work.splits}
         return with_energy(gpu, dataclasses.replace(result, config=config), work.dtype, options.data)
 

@@ -194,8 +194,11 @@ def test_measured_tables_are_shipped_and_others_refused():
 
 
 def test_no_more_than_twelve_constants_are_fitted():
+    """For GEMMs; fused attention has six of its own."""
     fitted = [row.key for row in rows(load_gpu("h200_sxm")) if row.kind == "fitted"]
-    assert len(fitted) <= 12, fitted
+    of_attention = [key for key in fitted if key.startswith("attention.")]
+    assert len(fitted) - len(of_attention) <= 12, fitted
+    assert len(of_attention) <= 6, of_attention
 
 
 def test_constants_of_the_model_are_carried_as_assumed():

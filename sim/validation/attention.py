@@ -45,6 +45,7 @@ def parse_truth(text: str) -> bool:
 
 
 def parse_text(text: str) -> str:
+    """Any text."""
     return text.strip()
 
 
