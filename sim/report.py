@@ -47,7 +47,7 @@ def build_result(
     return Result(
         gpu=described,
         workload=call.gemm.describe(),
-        versions=_versions(),
+        versions=versions(),
         kernels=call.kernels,
         time_s=call.time_s,
         end_to_end_s=host.end_to_end_s,
@@ -118,7 +118,7 @@ def _better(gpu: Gpu, changes: dict[str, tuple[str, float]]) -> Gpu:
     return gpu.model_copy(update=update)
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     return {"python": platform.python_version(), "schema": str(SCHEMA), **{name: _version(name) for name in PACKAGES}}
 
 

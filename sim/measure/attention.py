@@ -16,7 +16,7 @@ N_CALLS = 10
 
 def cases(quick: bool) -> list[Case]:
     """FlashAttention and cuDNN for prefill and decode, the unfused kernels for a few."""
-    found = [case for backend in ("flash", "cudnn") for case in (*_prefill(backend), *_decode(backend))]
+    found = [each for backend in ("flash", "cudnn") for each in (*_prefill(backend), *_decode(backend))]
     found += [case("math", 1, 32, 32, 128, tokens, tokens, False) for tokens in (256, 512, 1024, 2048)]
     return found if not quick else found[:: len(found) // 8]
 

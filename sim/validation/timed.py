@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hwmodels.spec import Gpu
 
 Progress = Callable[[int, int], None]
-MODULES: tuple[str, ...] = ("attention",)
+MODULES: tuple[str, ...] = ("attention", "elementwise", "stacks", "training")
 """Modules of this package with a `TABLE` or `TABLES`."""
 OVERALL = "all rows"
 
@@ -66,6 +66,9 @@ class TimedTable:
     """Question and measured column -> (FLOPs, compulsory bytes)."""
     shape: Callable[[Any], str]
     """What folds and fits are split by."""
+    together: Callable[[list[dict[str, Any]]], list[Any]] | None = None
+    """In place of `question`, for rows that only make sense in their order: all rows' inputs -> a question each, or the
+    ConfigError for which it is skipped."""
 
 
 @dataclass(frozen=True)
@@ -151,37 +154,54 @@ def _read(table: TimedTable, reader: Any, path: Path, gpu: Gpu | None) -> Rows:
     missing = [name for name in (*table.inputs, *table.measured) if name not in header]
     if missing:
         raise ConfigError(f"measurements = {path}: a {table.kind} table must have the column {', '.join(missing)}")
-    rows = Rows()
+    rows, parsed = Rows(), list[Parsed]()
     for line, cells in lines(reader):
         if rows.n_rows + rows.n_others >= MAX_ROWS:
             raise ConfigError(f"measurements = {path}: more than {MAX_ROWS} rows, must be at most {MAX_ROWS}")
-        _add(table, rows, line, cells, header, reader.line_num - line, gpu)
+        try:
+            check_width(cells, len(header), reader.line_num - line)
+            named = dict(zip(header, cells, strict=True))
+            if gpu is not None and "gpu" in table.inputs and not is_called(gpu, named["gpu"]):
+                rows.n_others += 1
+                continue
+            parsed.append(_parsed(table, line, named))
+        except CellError as error:
+            rows.skipped.append({"row": line, "reason": str(error)})
+        rows.n_rows += 1
     if not rows.n_rows:
         whose = f" of gpu = {gpu.name}" if rows.n_others and gpu else ""
         raise ConfigError(f"measurements = {path}: has no rows{whose}, must have at least one")
+    for (line, _, times), question in zip(parsed, _questions(table, parsed), strict=True):
+        if isinstance(question, ConfigError):
+            rows.skipped.append({"row": line, "reason": str(question)})
+        else:
+            rows.asked += [Asked(line, question, name, us) for name, us in times.items()]
     return rows
 
 
-def _add(
-    table: TimedTable, rows: Rows, line: int, cells: list[str], header: list[str], extra: int, gpu: Gpu | None
-) -> None:
-    try:
-        check_width(cells, len(header), extra)
-        named = dict(zip(header, cells, strict=True))
-        if gpu is not None and "gpu" in table.inputs and not is_called(gpu, named["gpu"]):
-            rows.n_others += 1
-            return
-        rows.asked += _asked(table, line, named)
-    except (CellError, ConfigError) as error:
-        rows.skipped.append({"row": line, "reason": str(error)})
-    rows.n_rows += 1
+Parsed = tuple[int, dict[str, Any], dict[str, float]]
+"""Line, inputs, and measured times of one row."""
 
 
-def _asked(table: TimedTable, line: int, named: dict[str, str]) -> list[Asked]:
+def _parsed(table: TimedTable, line: int, named: dict[str, str]) -> Parsed:
     wanted = table.inputs | {name: p for name, p in table.optional.items() if named.get(name, "").strip()}
-    question = table.question({name: parse_cell(name, named[name], parser) for name, parser in wanted.items()})
-    times = {name: parse_cell(name, named[name], parse_positive) for name in table.measured}
-    return [Asked(line, question, name, us) for name, us in times.items()]
+    inputs = {name: parse_cell(name, named[name], parser) for name, parser in wanted.items()}
+    return line, inputs, {name: parse_cell(name, named[name], parse_positive) for name in table.measured}
+
+
+def _questions(table: TimedTable, parsed: Sequence[Parsed]) -> list[Any]:
+    """Of every row: what it asks, or why it asks nothing."""
+    inputs = [inputs for _, inputs, _ in parsed]
+    if table.together is not None:
+        return table.together(inputs)
+    return [_question(table, each) for each in inputs]
+
+
+def _question(table: TimedTable, inputs: dict[str, Any]) -> Any:
+    try:
+        return table.question(inputs)
+    except ConfigError as error:
+        return error
 
 
 # From questions to the report.
@@ -323,7 +343,12 @@ class Control:
         if key not in self._fits:
             self._fits[key] = self._fit(*key)
         roofline = self._fits[key]
-        return None if roofline is None else roofline.time_us(*self._table.work(asked.question, asked.column))
+        return None if roofline is None else roofline.time_us(*self._work(asked))
+
+    def _work(self, asked: Asked) -> tuple[float, float]:
+        """At least one of each, as copies have no FLOPs."""
+        flops, n_bytes = self._table.work(asked.question, asked.column)
+        return max(1.0, flops), max(1.0, n_bytes)
 
     def _fold(self, asked: Asked) -> int:
         return zlib.crc32(self._table.shape(asked.question).encode()) % N_FOLDS
@@ -334,7 +359,7 @@ class Control:
         others = [each for each in self._groups[name] if self._fold(each) != fold]
         if len(others) < 3:
             return None
-        work = np.array([self._table.work(each.question, each.column) for each in others], dtype=np.float64)
+        work = np.array([self._work(each) for each in others], dtype=np.float64)
         return fit(work[:, 0], work[:, 1], np.array([each.measured_us for each in others]))
 
 

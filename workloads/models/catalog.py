@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from hwmodels.errors import ConfigError
-from workloads.models.huggingface import load_config, shown
 from workloads.models.huggingface import from_config as read_config
+from workloads.models.huggingface import load_config
+from workloads.models.json_file import shown
 from workloads.models.model import Model
 
 __all__ = ["list_models", "load_model", "published_parameters", "source_of"]
@@ -106,7 +107,7 @@ def _looks_like_a_path(text: str) -> bool:
 def _nearest(text: str) -> str:
     """`; did you mean ...?` for the names most like the text, else the list of what there is."""
     reduced = _reduced(text)[:100]
-    close = difflib.get_close_matches(reduced, _spellings(), n=3, cutoff=0.7)
+    close = difflib.get_close_matches(reduced, _spellings(), n=3, cutoff=0.6)
     names = dict.fromkeys(_spellings()[item] for item in close)
     starts = [name for name in list_models() if reduced and _reduced(name).startswith(reduced)]
     names = dict.fromkeys(starts) or names

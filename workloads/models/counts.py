@@ -8,7 +8,8 @@ hold and published sizes then include.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import asdict
+from typing import Any, NamedTuple
 
 from hwmodels.errors import ConfigError
 from workloads.attention import CACHE_DTYPES, MAX_BATCH, MAX_TOKENS, Attention
@@ -73,6 +74,15 @@ def active_parameters(model: Model) -> int:
     """Parameters that one token meets: of the routed experts only `top_k` (all of them in a dense model)."""
     idle = model.n_layers * (model.n_experts - model.top_k) * expert_parameters(model)
     return parameters(model).total - idle
+
+
+def experts_used(model: Model, n_tokens: int) -> float:
+    """Experts of a layer that a batch of tokens is expected to use, so that their weights are read: each token picks
+    `top_k` different ones, all equally likely and whatever the others pick. 0 in a dense model."""
+    check_integer("n_tokens", n_tokens, 1, MAX_TOKENS, model.name)
+    if not model.n_experts:
+        return 0.0
+    return model.n_experts * (1 - (1 - model.top_k / model.n_experts) ** n_tokens)
 
 
 def layer_parameters(model: Model) -> int:
@@ -237,5 +247,16 @@ def check_context(model: Model, n_tokens: int) -> None:
     """Refuse more tokens than the model was made for."""
     if n_tokens > model.max_context:
         raise ConfigError(
-            f"{n_tokens} tokens (context and new ones): must be at most {model.max_context}, the context of {model.name}"
+            f"{n_tokens} tokens (cached and new ones): must be at most {model.max_context}, the context of {model.name}"
         )
+
+
+def describe(model: Model) -> dict[str, Any]:
+    """All fields, with what follows from them; JSON can hold it."""
+    return {
+        **asdict(model),
+        "parameters": parameters(model).total,
+        "parameters_by_part": parameters(model)._asdict(),
+        "active_parameters": active_parameters(model),
+        "kv_bytes_per_token": kv_bytes_per_token(model),
+    }

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hwmodels.errors import ConfigError
-from workloads.models.json_file import name_of, read_json, shown
+from workloads.models.json_file import read_json, shown
 from workloads.models.model import MAX_LAYERS, Model
 
 ACTIVATION_NAMES = {
@@ -53,9 +53,9 @@ class _Config:
 
     def activation(self, key: str, default: str) -> str:
         found = self.keys.get(key, default)
-        if not isinstance(found, str) or found not in ACTIVATION_NAMES:
-            raise self.refusal(f"{key} = {shown(found)}: must be one of {', '.join(ACTIVATION_NAMES)}")
-        return ACTIVATION_NAMES[found]
+        if isinstance(found, str) and found in ACTIVATION_NAMES:
+            return ACTIVATION_NAMES[found]
+        raise self.refusal(f"{key} = {shown(found)}: must be one of {', '.join(ACTIVATION_NAMES)}")
 
     def is_capped(self, key: str, default: float) -> bool:
         found = self.keys.get(key, default)
@@ -87,8 +87,8 @@ def load_config(path: str | os.PathLike[str]) -> Model:
     Raises `ConfigError`, in one line, for a file that cannot be read, is over 1 MB, is no JSON, has a key twice, is of
     an unknown architecture, or has values of the wrong type or out of range.
     """
-    keys, origin = read_json(path)
-    return from_config(keys, name=name_of(origin), origin=origin)
+    keys, name, origin = read_json(path)
+    return from_config(keys, name=name, origin=origin)
 
 
 def from_config(keys: Mapping[str, Any], *, name: str, origin: str = "configuration") -> Model:
@@ -104,7 +104,7 @@ def from_config(keys: Mapping[str, Any], *, name: str, origin: str = "configurat
 
 
 def _architecture(config: _Config) -> str:
-    """The first of the known architectures that are named, or that of the model type where none is named."""
+    """The architecture that is named, or that of the model type where none is."""
     named = config.keys.get("architectures")
     known = f"known: {', '.join(ARCHITECTURES)}"
     if named is None:
@@ -116,10 +116,10 @@ def _architecture(config: _Config) -> str:
         raise config.refusal(f"unknown model_type {shown(kind)}; known: {', '.join(MODEL_TYPES)}")
     if not isinstance(named, list) or not named or not all(isinstance(item, str) for item in named):
         raise config.refusal(f"architectures = {shown(named)}: must be a list of names; {known}")
-    found = next((item for item in named if item in ARCHITECTURES), None)
-    if found is None:
-        raise config.refusal(f"unknown architecture {shown(named[0])}; {known}")
-    return found
+    for item in ARCHITECTURES:
+        if item in named:
+            return item
+    raise config.refusal(f"unknown architecture {shown(named[0])}; {known}")
 
 
 # One reader for each architecture. All return the fields of `Model` but its name.
@@ -202,7 +202,7 @@ def _mixtral(config: _Config) -> dict[str, Any]:
 
 
 def _qwen2(config: _Config) -> dict[str, Any]:
-    """Q, K and V have biases, whatever the configuration says; only from layer max_window_layers on is a window used."""
+    """Q, K and V have biases, whatever the configuration says; a window holds from layer max_window_layers on."""
     shared = _llama_like(
         config,
         "qwen2",

@@ -13,18 +13,22 @@ from workloads.models.model import MAX_NAME_LENGTH
 
 LARGEST_FILE_BYTES = 1_000_000
 CONFIG_FILE = "config.json"
+LONGEST_PATH_SHOWN = 300
 
 
-def read_json(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str]:
-    """The object in that file, or in the `config.json` of that directory, and the path as messages name it.
+def read_json(path: str | os.PathLike[str]) -> tuple[dict[str, Any], str, str]:
+    """The object in that file or in the `config.json` of that directory, a name, and the path as messages show it.
+
+    A `config.json` is named after its directory, a file of another name after itself.
 
     Raises `ConfigError`, in one line, for what cannot be read, is over 1 MB, is no UTF-8 or no strict JSON (NaN,
     infinities, keys that stand twice, nesting too deep), or is no object.
     """
     if not isinstance(path, (str, os.PathLike)) or not isinstance(text := os.fspath(path), str):
         raise ConfigError(f"model = {shown(path)}: must be text or a path")
-    origin = text if text.isprintable() and text else shown(text)
-    return _parsed(_read(_config_file(text, origin), origin), origin), origin
+    origin = text if text.isprintable() and 0 < len(text) <= LONGEST_PATH_SHOWN else shown(text)
+    file = _config_file(text, origin)
+    return _parsed(_read(file, origin), origin), _name_of(file), origin
 
 
 def _config_file(text: str, origin: str) -> Path:
@@ -92,13 +96,10 @@ def _finite_number(text: str) -> float:
     return number
 
 
-def name_of(origin: str) -> str:
-    """A configuration is named after its directory, a file of another name after itself."""
-    path = Path(origin)
-    is_directory = path.suffix != ".json"
-    stem = path.resolve().name if is_directory else path.name.removesuffix(".json")
-    stem = path.resolve().parent.name if path.name == CONFIG_FILE else stem
-    return stem[:MAX_NAME_LENGTH] or "model"
+def _name_of(file: Path) -> str:
+    stem = file.resolve().parent.name if file.name == CONFIG_FILE else file.name.removesuffix(".json")
+    name = "".join(letter if letter.isprintable() else "_" for letter in stem)
+    return name[:MAX_NAME_LENGTH] or "model"
 
 
 def shown(value: object) -> str:

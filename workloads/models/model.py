@@ -18,11 +18,6 @@ NORMS = ("layer_norm", "rms_norm")
 POSITIONS = ("learned", "rope", "alibi", "none")
 HEADS = ("lm", "masked_lm", "none")
 
-_FLAGS = (
-    "gated norm_bias norm_first final_norm parallel qkv_bias out_bias ffn_bias head_bias tied "
-    "attention_softcap logits_softcap encoder_only embedding_norm pooler"
-).split()
-
 
 @dataclass(frozen=True)
 class Model:
@@ -127,7 +122,7 @@ class Model:
         check_choice("norm", self.norm, NORMS, self._where)
         check_choice("positions", self.positions, POSITIONS, self._where)
         check_choice("head", self.head, HEADS, self._where)
-        for name in _FLAGS:
+        for name in FLAGS:
             check_flag(name, getattr(self, name), self._where)
         check_integer("extra_positions", self.extra_positions, 0, 1024, self._where)
         if self.extra_positions and self.positions != "learned":
@@ -221,7 +216,7 @@ class Model:
         return replace(self, name=f"{self.name}-{n_layers}layers", n_layers=n_layers, window_layers=kept)
 
 
-FIELD_NAMES = tuple(field.name for field in fields(Model))
+FLAGS = tuple(field.name for field in fields(Model) if field.type == "bool")
 
 
 def _check_text(name: str, value: object) -> None:

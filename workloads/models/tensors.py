@@ -34,6 +34,11 @@ def tensors(model: Model) -> tuple[Tensor, ...]:
     return (*_embedding(model), *layers, *_head(model))
 
 
+def outer_tensors(model: Model) -> tuple[Tensor, ...]:
+    """The tensors that belong to no layer: embedding, positions, last norm, head."""
+    return (*_embedding(model), *_head(model))
+
+
 def layer_tensors(model: Model, layer: int = 0) -> tuple[Tensor, ...]:
     """The tensors of one layer; all layers are alike."""
     prefix = f"layers.{layer}"

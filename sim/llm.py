@@ -1,0 +1,289 @@
+"""A language model on one GPU: time a step and a token, where it goes, what it needs of memory, what would help."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hwmodels.catalog import resolved
+from hwmodels.errors import ConfigError
+from hwmodels.spec import Gpu
+from sim.call import Options
+from sim.limiter import find_limiter
+from sim.report import versions
+from sim.result import KernelResult
+from sim.step import Ran, StepResult, run_step
+from workloads.llm import Llm
+from workloads.memory import MemoryPlan
+
+SCHEMA = 1
+DECODE_POINTS = 9
+"""Steps of a generation that are simulated, from the shortest context to the longest; between them lines are drawn."""
+N_ADVICE = 3
+HELPS_FROM = 1.01
+SECONDS_PER_HOUR = 3600.0
+MILLION = 1e6
+_NUMBERED = re.compile(r"^(expert|shared)\d+[.:]\s*")
+Progress = Callable[[str, int, int], None]
+"""(what is being done, how much of it is done, of how much)."""
+
+
+@dataclass(frozen=True)
+class How:
+    """How a step is launched: `launch` "graph", "stream" or "eager" (PyTorch's own pace); `attention`, the library it comes from; `tile`, how GEMM
+    kernels are chosen; `cold`, without what kernels leave each other in L2; `stream_weights`, from host memory."""
+
+    launch: str = "stream"
+    attention: str = "flash"
+    tile: str = "library"
+    cold: bool = False
+    stream_weights: bool = False
+
+
+@dataclass(frozen=True)
+class Share:
+    """Part of a step: seconds of its kernels, how many, FLOPs, and HBM bytes both ways."""
+
+    name: str
+    time_s: float
+    n_kernels: int
+    flops: int
+    hbm_bytes: int
+
+
+@dataclass(frozen=True)
+class LlmResult:
+    """A phase as it ran. `steps`: the one step; of a generation, its prefill and then decode steps at `contexts`."""
+
+    request: Llm
+    gpu: dict[str, Any]
+    steps: tuple[StepResult, ...] = field(repr=False)
+    contexts: tuple[int, ...]
+    memory: MemoryPlan = field(repr=False)
+    how: How
+    options: Options
+    versions: dict[str, str]
+    advice: tuple[dict[str, Any], ...] = ()
+    """What would help most, each simulated: {"change": text, "time_s": s, "speedup": of time a token}."""
+
+    @property
+    def first(self) -> StepResult:
+        """The step; of a generation, its prefill."""
+        return self.steps[0]
+
+    @property
+    def shown(self) -> StepResult:
+        """The step that a breakdown is of: of a generation, a decode step in the middle."""
+        return self.steps[len(self.steps) // 2 + len(self.steps) % 2 if len(self.steps) > 1 else 0]
+
+    @property
+    def step_times_s(self) -> tuple[float, ...]:
+        """Seconds of each decode step of a generation."""
+        import numpy as np
+
+        walls = [step.host.end_to_end_s for step in self.steps[1:]]
+        first = self.request.tokens
+        wanted = range(first, first + self.request.new_tokens - 1)
+        return tuple(float(t) for t in np.interp(wanted, self.contexts, walls)) if walls else ()
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of the phase, from the host's first launch until it has seen the end."""
+        return self.first.host.end_to_end_s + sum(self.step_times_s)
+
+    @property
+    def time_to_first_token_s(self) -> float | None:
+        """Of a prefill or a generation; None for others."""
+        return self.first.host.end_to_end_s if self.request.phase in ("prefill", "generate") else None
+
+    @property
+    def time_per_token_s(self) -> float:
+        """Seconds from one token of a sequence to its next while it decodes; a step's time for others."""
+        times = self.step_times_s
+        return sum(times) / len(times) if times else self.first.host.end_to_end_s
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the phase deals with: read in a prefill or in training, made in decoding."""
+        request = self.request
+        each = {"decode": 1, "generate": request.new_tokens}.get(request.phase, request.tokens * request.passes)
+        return request.batch * each
+
+    @property
+    def tokens_per_s(self) -> float:
+        """`tokens` a second, of all sequences together."""
+        return self.tokens / self.time_s
+
+    @property
+    def model_flops_utilisation(self) -> float:
+        """Of the shown step."""
+        return self.shown.model_flops_utilisation
+
+    @property
+    def bandwidth_utilisation(self) -> float:
+        """Of the shown step."""
+        return self.shown.bandwidth_utilisation
+
+    @property
+    def energy_j(self) -> float:
+        """Joules of the phase; decode steps between those simulated as the mean of these."""
+        decoded = [step.energy_j for step in self.steps[1:]]
+        return self.first.energy_j + (sum(decoded) / len(decoded) * len(self.step_times_s) if decoded else 0.0)
+
+    def cost_per_million_tokens(self, price_per_hour: float) -> float:
+        """In the currency of the price of one GPU hour."""
+        return price_per_hour / SECONDS_PER_HOUR / self.tokens_per_s * MILLION
+
+    def by_operation(self) -> tuple[Share, ...]:
+        """The shown step by name of operation, longest first."""
+        return _shares((operation_name(ran), ran.kernels, ran.operation.work.flops) for ran in self.shown.ran)
+
+    def by_limiter(self) -> tuple[Share, ...]:
+        """The shown step by what limits each kernel, longest first."""
+        each = ((limiter_of(kernel), (kernel,), 0) for ran in self.shown.ran for kernel in ran.kernels)
+        return _shares(each)
+
+
+def operation_name(ran: Ran) -> str:
+    """An operation's name without the number of its expert."""
+    return _NUMBERED.sub("experts: ", ran.operation.name)
+
+
+def limiter_of(kernel: KernelResult) -> str:
+    """What bounds a kernel; "launch and start" for those too short to say."""
+    return find_limiter(kernel)[0] if kernel.waits else "launch and start"
+
+
+def _shares(parts: Any) -> tuple[Share, ...]:
+    sums: dict[str, list[float]] = {}
+    for name, kernels, flops in parts:
+        total = sums.setdefault(name, [0.0, 0, 0, 0])
+        total[0] += sum(kernel.time_s for kernel in kernels)
+        total[1] += len(kernels)
+        total[2] += flops
+        total[3] += sum(sum(kernel.bytes["hbm"].values()) for kernel in kernels)
+    shares = (Share(name, t, int(n), int(flops), int(moved)) for name, (t, n, flops, moved) in sums.items())
+    return tuple(sorted(shares, key=lambda share: -share.time_s))
+
+
+def simulate_llm(
+    request: Llm,
+    gpu: Gpu,
+    options: Options | None = None,
+    how: How | None = None,
+    *,
+    advise: bool = False,
+    progress: Progress | None = None,
+) -> LlmResult:
+    """Simulate a phase of a model on `gpu`.
+
+    Raises ConfigError for what cannot be simulated, and where memory does not suffice, with what would fit.
+    """
+    options, how, tell = options or Options(), how or How(), progress or (lambda what, done, total: None)
+    memory = request.memory()
+    _check_memory(request, gpu, memory, how)
+    contexts = _contexts(request)
+    steps = []
+    for i, step in enumerate((request.step(), *map(request.decode_step, contexts))):
+        tell("simulating steps", i, 1 + len(contexts))
+        steps.append(_step(step, gpu, options, how))
+    result = LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())
+    return dataclasses.replace(result, advice=_advice(result, gpu, tell)) if advise else result
+
+
+def _step(step: Any, gpu: Gpu, options: Options, how: How) -> StepResult:
+    return run_step(
+        step,
+        gpu,
+        options,
+        launch=how.launch,
+        attention=how.attention,
+        tile=how.tile,
+        cold=how.cold,
+        stream_weights=how.stream_weights,
+    )
+
+
+def _contexts(request: Llm) -> tuple[int, ...]:
+    """Tokens in the cache before those decode steps of a generation that are simulated."""
+    n_steps = request.new_tokens - 1 if request.phase == "generate" else 0
+    if not n_steps:
+        return ()
+    points = min(DECODE_POINTS, n_steps)
+    spread = (n_steps - 1) / max(1, points - 1)
+    return tuple(dict.fromkeys(request.tokens + round(i * spread) for i in range(points)))
+
+
+# Memory.
+def _check_memory(request: Llm, gpu: Gpu, memory: MemoryPlan, how: How) -> None:
+    capacity = round(gpu.hbm.capacity_gb * 1e9)
+    needed = _needed_bytes(memory, how)
+    if needed <= capacity:
+        return
+    peak = memory.peak
+    parts = ", ".join(f"{name} {n_bytes / 1e9:.4g} GB" for name, n_bytes in peak.parts.items() if n_bytes >= 5e6)
+    cures = [text for text, plan, other in _smaller(request, how) if _needed_bytes(plan, other) <= capacity]
+    cure = f"; fits with {', or '.join(cures)}" if cures else ""
+    raise ConfigError(
+        f"HBM of {gpu.name}: {needed / 1e9:.4g} GB needed by {request.model.name} ({parts}), "
+        f"at most hbm.capacity_gb = {gpu.hbm.capacity_gb:g}{cure}"
+    )
+
+
+def _needed_bytes(memory: MemoryPlan, how: How) -> int:
+    """At the peak; of weights that come from host memory, two pieces at a time, which are small beside the rest."""
+    return max(point.total - (point.parts.get("weights", 0) if how.stream_weights else 0) for point in memory.points)
+
+
+def _smaller(request: Llm, how: How) -> list[tuple[str, MemoryPlan, How]]:
+    """Changes that need less memory, with their plans."""
+    found: list[tuple[str, Llm, How]] = []
+    if request.phase == "training":
+        if request.training.checkpointing != "full":
+            found.append(("--checkpointing full", request.but(checkpointing="full"), how))
+        if request.batch > 1:
+            found.append(("--batch 1", request.but(batch=1), how))
+        return [(text, other.memory(), way) for text, other, way in found]
+    if request.execution.kv_dtype is None:
+        found.append(("--kv-dtype fp8_e4m3", request.but(kv_dtype="fp8_e4m3"), how))
+    if not how.stream_weights:
+        found.append(("--stream-weights", request, dataclasses.replace(how, stream_weights=True)))
+    if request.batch > 1:
+        found.append(("--batch 1", request.but(batch=1), how))
+    return [(text, other.memory(), way) for text, other, way in found]
+
+
+# What would help.
+def _advice(result: LlmResult, gpu: Gpu, tell: Progress) -> tuple[dict[str, Any], ...]:
+    """The changes of the program that save most time a token, each simulated."""
+    changes = _changes(result)
+    found: list[dict[str, Any]] = []
+    for i, (text, request, how) in enumerate(changes):
+        tell("simulating what would help", i, len(changes))
+        try:
+            other = simulate_llm(request, gpu, result.options, how)
+        except ConfigError:
+            continue
+        speedup = other.tokens_per_s / result.tokens_per_s
+        if speedup >= HELPS_FROM:
+            found.append({"change": text, "time_s": other.time_s, "speedup": speedup})
+    return tuple(sorted(found, key=lambda change: -float(change["speedup"]))[:N_ADVICE])
+
+
+def _changes(result: LlmResult) -> Sequence[tuple[str, Llm, How]]:
+    request, how, execution = result.request, result.how, result.request.execution
+    found: list[tuple[str, Llm, How]] = []
+    if how.launch != "graph":
+        found.append(("launch as a graph", request, dataclasses.replace(how, launch="graph")))
+    if execution.fusion != "full":
+        found.append(("fuse kernels fully", request.but(program="eager", fusion="full"), how))
+    if request.phase == "training":
+        if request.training.checkpointing != "none":
+            found.append(("keep all activations", request.but(checkpointing="none"), how))
+    elif execution.kv_dtype is None and not request.model.encoder_only:
+        found.append(("keep the cache in fp8", request.but(kv_dtype="fp8_e4m3"), how))
+    found.append(("twice the batch", request.but(batch=2 * request.batch), how))
+    return found

@@ -1,0 +1,72 @@
+"""What kernels leave in L2 for the next: tensors, least recently used first, with the bytes of each still there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from hwmodels.spec import Gpu
+from workloads.operations import Operation, Tensor
+from workloads.stream import Stream
+
+STEPS = 8
+"""Fractions of a tensor are rounded down to this part, so that layers that differ little ask for the same kernel."""
+
+
+class L2Contents:
+    """Tensors in L2 in order of last use.
+
+    Modelled: a kernel touches what it reads, then what it writes; what does not fit pushes out what was used longest
+    ago; of a tensor larger than L2 the last part stays. Not modelled: the order inside a kernel, lines in
+    both partitions while there is room for them (`capacity` counts distinct lines), sets.
+    """
+
+    def __init__(self, gpu: Gpu) -> None:
+        self.capacity_bytes = int(gpu.l2.capacity_mib * 2**20 / gpu.l2.partitions)
+        self._held: dict[str, int] = {}
+
+    def before(self, operation: Operation, tensors: Mapping[str, Tensor]) -> dict[str, float]:
+        """Role of each operand -> the part of it that is there; of all its tensors together, where a role has several,
+        in `STEPS` steps, rounded down."""
+        roles: dict[str, list[Tensor]] = {}
+        for role, name in operation.reads:
+            roles.setdefault(role, []).append(tensors[name])
+        found = {role: self._part(operation, held) for role, held in roles.items()}
+        return {role: part for role, part in found.items() if part}
+
+    def _part(self, operation: Operation, operands: list[Tensor]) -> float:
+        wanted = [_read_bytes(operation, tensor) for tensor in operands]
+        held = sum(min(self._held.get(t.name, 0), n_bytes) for t, n_bytes in zip(operands, wanted, strict=True))
+        return held * STEPS // max(1, sum(wanted)) / STEPS
+
+    def after(self, operation: Operation, tensors: Mapping[str, Tensor]) -> None:
+        """What the operation touched moves to the front."""
+        for _, name in operation.reads:
+            self.touch(tensors[name], _read_bytes(operation, tensors[name]))
+        for name in operation.writes:
+            self.touch(tensors[name], _written_bytes(operation, tensors[name]))
+
+    def touch(self, tensor: Tensor, n_bytes: int) -> None:
+        """Put `n_bytes` of the tensor in front, or as much as fits, and drop what that pushes out."""
+        held = max(self._held.pop(tensor.name, 0), n_bytes)
+        self._held[tensor.name] = min(held, self.capacity_bytes)
+        excess = sum(self._held.values()) - self.capacity_bytes
+        for name in list(self._held):
+            if excess <= 0:
+                break
+            dropped = min(excess, self._held[name])
+            excess -= dropped
+            self._held[name] -= dropped
+            if not self._held[name]:
+                del self._held[name]
+
+
+def _read_bytes(operation: Operation, tensor: Tensor) -> int:
+    """Bytes of the tensor that the operation reads: all, unless it gathers rows or works on a slice."""
+    work = operation.work
+    return min(tensor.n_bytes, work.read_bytes) if isinstance(work, Stream) else tensor.n_bytes
+
+
+def _written_bytes(operation: Operation, tensor: Tensor) -> int:
+    """Bytes of the tensor that the operation writes: all, unless it adds to a cache."""
+    work = operation.work
+    return min(tensor.n_bytes, work.write_bytes) if isinstance(work, Stream) else tensor.n_bytes

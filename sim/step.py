@@ -1,0 +1,229 @@
+"""A step of a model on one GPU: its operations' kernels in order, with what each leaves in L2 for the next, played by
+the host, at the clock that the board's power leaves.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hwmodels.spec import Gpu
+from sim.call import Options
+from sim.host import HostOutcome, play
+from sim.operation import Kernels, kernels_on
+from sim.power import limit_w
+from sim.program import Launch, Part, Program
+from sim.program import Tensor as HostTensor
+from sim.residency import L2Contents
+from sim.result import KernelResult
+from workloads.operations import Operation, Step
+
+LOWER_CLOCK = 0.8
+"""Of the boost clock, at which kernels are simulated a second time: power between both clocks is interpolated."""
+SEARCH_STEPS = 40
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One operation with its kernels in launch order and the parts of its operands that were in L2 (by role)."""
+
+    operation: Operation
+    kernels: tuple[KernelResult, ...]
+    resident: Mapping[str, float]
+
+    @property
+    def time_s(self) -> float:
+        """Seconds of its kernels, without gaps."""
+        return sum(kernel.time_s for kernel in self.kernels)
+
+    @property
+    def energy_j(self) -> float:
+        """Joules of its kernels, the board's idle power over their time included."""
+        return sum(sum(kernel.energy_j.values()) for kernel in self.kernels)
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """A step as it ran."""
+
+    step: Step
+    gpu: Gpu
+    ran: tuple[Ran, ...]
+    host: HostOutcome
+    launch: str
+    clock_cap_mhz: float | None
+    """Clock that the board's power leaves to this load, where it is below what kernels would run at."""
+
+    @property
+    def kernels_s(self) -> float:
+        """Seconds of all kernels, without gaps."""
+        return sum(ran.time_s for ran in self.ran)
+
+    @property
+    def wall_s(self) -> float:
+        """From the first kernel's start to the last one's end, gaps included."""
+        spans = [span for span in self.host.spans if span.lane == "stream"]
+        return spans[-1].end_s - spans[0].start_s
+
+    @property
+    def n_kernels(self) -> int:
+        """Kernels launched."""
+        return sum(len(ran.kernels) for ran in self.ran)
+
+    @property
+    def energy_j(self) -> float:
+        """Joules of the board over the step, idle between kernels."""
+        idle_w = self.gpu.power.idle_w + self.gpu.power.clocks_w
+        return sum(ran.energy_j for ran in self.ran) + idle_w * max(0.0, self.wall_s - self.kernels_s)
+
+    @property
+    def model_flops_utilisation(self) -> float:
+        """Model FLOPs a second over the tensor cores' dense peak at the boost clock, for the step's data type."""
+        return self.step.model_flops / self.wall_s / peak_flops_per_s(self.gpu, self.step)
+
+    @property
+    def bandwidth_utilisation(self) -> float:
+        """HBM bytes a second, both ways, over the peak of the pins."""
+        moved = sum(sum(kernel.bytes["hbm"].values()) for ran in self.ran for kernel in ran.kernels)
+        return moved / self.wall_s / (self.gpu.hbm.bandwidth_gb_per_s * 1e9)
+
+
+def peak_flops_per_s(gpu: Gpu, step: Step) -> float:
+    """Dense peak of the type of most of the step's products."""
+    flops: dict[str, int] = {}
+    for operation in step.operations:
+        dtype = operation.work.dtype.split("_")[0]
+        flops[dtype] = flops.get(dtype, 0) + operation.work.flops
+    dtype = max(flops, key=flops.__getitem__)
+    unit = gpu.cuda_core if dtype == "fp32" else gpu.tensor
+    return float(getattr(unit, f"{dtype}_flops_per_clk_per_sm")) * gpu.sm.count * gpu.clock.boost_mhz * 1e6
+
+
+def run_step(
+    step: Step,
+    gpu: Gpu,
+    options: Options | None = None,
+    *,
+    launch: str = "graph",
+    attention: str = "flash",
+    tile: str = "library",
+    cold: bool = False,
+    stream_weights: bool = False,
+    kernels: Kernels | None = None,
+) -> StepResult:
+    """Simulate `step` on `gpu`.
+
+    `launch`: "graph", "stream" or "eager"; `attention` and `tile` as `sim.operation.Kernels`; `cold`: every kernel finds L2
+    without its operands; `stream_weights`: weights of products lie in pinned host memory and are brought in one by one,
+    the next while this one is used; `options.sustained`: the step repeats for long, so that the board's power limits
+    the clock.
+    `kernels` replaces the choice of kernels (those of a measured step). Raises ConfigError for what does not fit.
+    """
+    options = options or Options()
+    burst = dataclasses.replace(options, sustained=False)
+    known = kernels or kernels_on(gpu, burst, attention, tile)
+    asked = _asked(step, gpu, cold)
+    ran = _run(known, asked)
+    cap = None
+    by_power = options.sustained and options.clock_mhz is None and "clock" not in options.without
+    if by_power and _watts(ran) > limit_w(gpu):
+        cap, ran = _capped(known, gpu, asked, ran)
+    return StepResult(step, gpu, ran, _played(step, ran, gpu, launch, stream_weights), launch, cap)
+
+
+def _asked(step: Step, gpu: Gpu, cold: bool) -> list[tuple[Operation, dict[str, float]]]:
+    """Operations with what L2 holds of their operands."""
+    contents = L2Contents(gpu)
+    asked = []
+    for operation in step.operations:
+        asked.append((operation, {} if cold else contents.before(operation, step.tensors)))
+        contents.after(operation, step.tensors)
+    return asked
+
+
+def _run(kernels: Kernels, asked: Sequence[tuple[Operation, dict[str, float]]]) -> tuple[Ran, ...]:
+    return tuple(Ran(operation, kernels.of(operation.work, parts), parts) for operation, parts in asked)
+
+
+# The board's power.
+def _watts(ran: Sequence[Ran]) -> float:
+    return sum(each.energy_j for each in ran) / sum(each.time_s for each in ran)
+
+
+def _capped(
+    known: Kernels, gpu: Gpu, asked: Sequence[tuple[Operation, dict[str, float]]], burst: tuple[Ran, ...]
+) -> tuple[float, tuple[Ran, ...]]:
+    """The highest cap of the clock at which the step's mean power is within the board's limit, and the step at it.
+
+    A kernel that runs below the cap is not touched. Time and energy of a kernel between its burst's clock and
+    `LOWER_CLOCK` are taken as straight lines over the cycle's length; then all are simulated at the cap found.
+    """
+    low_mhz = LOWER_CLOCK * gpu.activity.active_mhz
+    low = _run(known.at(low_mhz), asked)
+    high_mhz = max(_mhz(each) for each in burst)
+    floor_mhz = low_mhz / 4
+    for _ in range(SEARCH_STEPS):
+        middle = (floor_mhz + high_mhz) / 2
+        if _interpolated_w(burst, low, low_mhz, middle) > limit_w(gpu):
+            high_mhz = middle
+        else:
+            floor_mhz = middle
+    cap = round(floor_mhz / CAP_STEP_MHZ) * CAP_STEP_MHZ
+    capped = known.at(cap)
+    return cap, tuple(
+        each if _mhz(each) <= cap else Ran(operation, capped.of(operation.work, parts), parts)
+        for each, (operation, parts) in zip(burst, asked, strict=True)
+    )
+
+
+CAP_STEP_MHZ = 15.0
+"""Steps of the board's clock."""
+
+
+def _mhz(ran: Ran) -> float:
+    """Clock of the longest kernel."""
+    return max(ran.kernels, key=lambda kernel: kernel.time_s).sm_mhz
+
+
+def _interpolated_w(burst: Sequence[Ran], low: Sequence[Ran], low_mhz: float, cap_mhz: float) -> float:
+    time_s = energy_j = 0.0
+    for fast, slow in zip(burst, low, strict=True):
+        own = _mhz(fast)
+        share = 0.0 if own <= cap_mhz or own <= low_mhz else (1 / cap_mhz - 1 / own) / (1 / low_mhz - 1 / own)
+        time_s += fast.time_s + share * (slow.time_s - fast.time_s)
+        energy_j += fast.energy_j + share * (slow.energy_j - fast.energy_j)
+    return energy_j / time_s
+
+
+# The host.
+def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str, stream_weights: bool) -> HostOutcome:
+    """Everything lies in HBM, but weights that are streamed."""
+    launches = tuple(each for one in ran for each in _launches(one, step, stream_weights))
+    streamed = {each.weights for each in launches}
+    used = {name for each in launches for name in (*each.reads, *each.writes, each.weights)}
+    tensors = tuple(
+        HostTensor(name, max(1, tensor.n_bytes), "pinned" if name in streamed else "hbm")
+        for name, tensor in step.tensors.items()
+        if name in used
+    )
+    return play(Program(tensors, launches, launch_mode=launch), gpu)
+
+
+def _launches(ran: Ran, step: Step, stream_weights: bool) -> Iterator[Launch]:
+    """One for each kernel; an operation whose weight is streamed is one with it."""
+    operation = ran.operation
+    reads = tuple(dict.fromkeys(name for _, name in operation.reads))
+    weight = dict(operation.reads).get("b", "")
+    if stream_weights and weight and step.tensors[weight].kind == "weight":
+        part = Part(_constant(ran.time_s), max(1, step.tensors[weight].n_bytes))
+        others = tuple(name for name in reads if name != weight)
+        yield Launch(operation.name, others, operation.writes, (part,), weight)
+        return
+    for i, kernel in enumerate(ran.kernels):
+        part = Part(_constant(kernel.time_s))
+        yield Launch(operation.name, reads, operation.writes, (part,), first=i == 0)
+
+
+def _constant(time_s: float) -> Callable[[float], float]:
+    return lambda rate: time_s

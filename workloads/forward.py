@@ -1,0 +1,409 @@
+"""A forward pass of a model as operations: prefill, one decode step, or an encoder's pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from hwmodels.errors import ConfigError
+from workloads.attention import MAX_BATCH, MAX_TOKENS, Attention
+from workloads.checks import check_integer
+from workloads.dtypes import BYTES
+from workloads.execution import Execution
+from workloads.gemm import Gemm
+from workloads.models.model import Model
+from workloads.operations import Operation, Step, Tensor, Work
+from workloads.stream import Stream
+
+PACKED = ("gpt2", "phi3")
+"""Families whose weights hold Q, K and V as one matrix (and gate and up, where there are such)."""
+INPUTS_FIRST = ("gpt2",)
+"""Families that store weights [inputs, outputs]."""
+INDEX_BYTES = 8
+ROPE_KERNELS = (("mul", False), ("neg", True), ("concat", True), ("mul", False), ("add", False))
+"""x * cos, -x of one half, the halves swapped together, * sin, and the sum: (operation, on slices)."""
+
+
+def prefill(
+    model: Model, execution: Execution, batch: int, tokens: int, *, all_logits: bool = False, cache: bool = True
+) -> Step:
+    """`tokens` of each of `batch` sequences at once, into an empty cache; logits of the last position, or of all.
+
+    Raises ConfigError for what the model or an operation does not take.
+    """
+    label = f"prefill of {batch} x {tokens} tokens"
+    return _forward(model, execution, label, batch, tokens, 0, all_logits or model.encoder_only, cache)
+
+
+def decode(model: Model, execution: Execution, batch: int, context: int, tokens: int = 1) -> Step:
+    """`tokens` new tokens of each sequence, with `context` in the cache."""
+    if model.encoder_only:
+        raise ConfigError(f"phase = 'decode': must be prefill or training for {model.name}, which has no cache")
+    check_integer("context", context, 0, MAX_TOKENS, "decode step")
+    label = f"decode of {batch} x {tokens} tokens behind {context}"
+    return _forward(model, execution, label, batch, tokens, context, tokens == 1, True)
+
+
+def _forward(
+    model: Model,
+    execution: Execution,
+    label: str,
+    batch: int,
+    tokens: int,
+    context: int,
+    all_logits: bool,
+    cache: bool,
+) -> Step:
+    check_integer("batch", batch, 1, MAX_BATCH, label)
+    check_integer("tokens", tokens, 1, MAX_TOKENS, label)
+    if context + tokens > model.max_context:
+        raise ConfigError(
+            f"context + tokens = {context + tokens}: must be at most {model.max_context}, the context of {model.name}"
+        )
+    builder = Builder(model, execution, batch, tokens, context, cache and not model.encoder_only)
+    builder.embed()
+    for layer in range(model.n_layers):
+        builder.layer = layer
+        builder.decoder_layer()
+    builder.layer = model.n_layers
+    builder.finish(all_logits)
+    return builder.step(f"{model.name}, {label}")
+
+
+class Builder:
+    """Operations of a pass as they are asked for. Activations keep one name in all layers, as their memory is used
+    again; `x` is what runs through the layers."""
+
+    def __init__(self, model: Model, execution: Execution, batch: int, tokens: int, context: int, cache: bool) -> None:
+        self.model, self.execution, self.cache = model, execution, cache
+        self.batch, self.tokens, self.context = batch, tokens, context
+        self.layer = -1
+        self.operations: list[Operation] = []
+        self.tensors: dict[str, Tensor] = {}
+        self.element_bytes = BYTES[execution.dtype]
+        self.pending: str | None = None
+        """What the next norm is to add to x first, where adds are fused with norms."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of activations: tokens of all sequences."""
+        return self.batch * self.tokens
+
+    def step(self, label: str) -> Step:
+        """What was built."""
+        return Step(label, tuple(self.operations), self.tensors)
+
+    # Tensors and single operations.
+    def tensor(self, name: str, n_bytes: int, kind: str = "activation") -> str:
+        """Have a tensor of this name; returns it."""
+        self.tensors.setdefault(name, Tensor(name, n_bytes, kind))
+        return name
+
+    def activation(self, name: str, width: int, rows: int | None = None) -> str:
+        """An activation of `width` elements a row."""
+        return self.tensor(name, (rows or self.rows) * width * self.element_bytes)
+
+    def weight(self, name: str, elements: int) -> str:
+        """A weight of this layer."""
+        where = f"{self.layer}." if 0 <= self.layer < self.model.n_layers else ""
+        return self.tensor(where + name, elements * self.element_bytes, "weight")
+
+    def add(self, name: str, work: Work, reads: tuple[tuple[str, str], ...], *writes: str) -> None:
+        """One more operation."""
+        self.operations.append(Operation(name, work, reads, writes, self.layer))
+
+    def stream(self, name: str, op: str, width: int, reads: tuple[str, ...], *writes: str, strided: bool = False,
+               rows: int | None = None, out_dtype: str | None = None) -> None:  # fmt: skip
+        """One more streaming operation on all rows."""
+        work = Stream(op, rows or self.rows, width, self.execution.dtype, out_dtype, strided)
+        self.add(name, work, tuple(("x", read) for read in reads), *writes)
+
+    def linear(self, name: str, n: int, k: int, source: str, to: str, *, bias: bool = False, rows: int | None = None,
+               epilogue: str | None = None, residual: str | None = None, batch: int = 1) -> str:  # fmt: skip
+        """`to` = `source` times a weight [n, k], with its bias; returns `to`."""
+        m = rows or self.rows
+        has_bias = bias and not self.execution.measured
+        work = Gemm(
+            m,
+            n,
+            k,
+            batch=batch,
+            dtype=self.execution.dtype,
+            layout="nn" if self.model.family in INPUTS_FIRST else "tn",
+            epilogue=epilogue or ("bias" if has_bias else "none"),
+        )
+        reads = [("a", source), ("b", self.weight(f"{name}.weight", batch * n * k))]
+        reads += [("c", residual)] if residual else []
+        self.add(name, work, tuple(reads), self.activation(to, n, m * batch))
+        return to
+
+    # The pass.
+    def embed(self) -> None:
+        """Rows of the embedding, with positions and norms where the model has them."""
+        model = self.model
+        self.tensor("tokens", self.rows * INDEX_BYTES, "input")
+        x = self.activation("x", model.d_model)
+        rows = self.activation("rows", model.table_width) if model.embedding_dim is not None else x
+        self.stream("embedding", "embedding", model.table_width, (self._table(),), rows)
+        if model.embedding_dim is not None:
+            self.linear("project_in", model.d_model, model.embedding_dim, rows, x)
+        if model.position_rows and not self.execution.measured:
+            self.weight("positions", model.position_rows * model.d_model)
+            self.stream("positions", "embedding", model.d_model, ("positions",), self.activation("p", model.d_model))
+            self.stream("add positions", "add", model.d_model, (x, "p"), x)
+        if model.embedding_norm:
+            self._norm("embedding norm", x, x)
+
+    def _table(self) -> str:
+        return self.weight("embedding", self.model.vocabulary * self.model.table_width)
+
+    def decoder_layer(self) -> None:
+        """One layer, whatever its order of norms."""
+        model = self.model
+        if model.parallel:
+            self._norm("norm", "x", "y")
+            self.attention("y", "attention.out")
+            self.feed_forward("y", "ffn.out")
+            self.stream("add", "add", model.d_model, ("attention.out", "ffn.out"), "ffn.out")
+            self.stream("residual", "add", model.d_model, ("x", "ffn.out"), "x")
+            return
+        self._block("attention", self.attention)
+        self._block("ffn", self.feed_forward)
+
+    def _block(self, name: str, inside: Callable[[str, str], None]) -> None:
+        """Norm, what is inside, norm and residual add, as the model orders them."""
+        model = self.model
+        source, out = "x", f"{name}.out"
+        if model.norm_first:
+            self._norm(f"{name} norm", "x", self.activation("y", model.d_model))
+            source = "y"
+        inside(source, out)
+        if model.norms_per_layer == 4:
+            self._norm(f"{name} post norm", out, out)
+        self._residual(out)
+        if not model.norm_first:
+            self._norm(f"{name} norm", "x", "x")
+
+    def _residual(self, out: str) -> None:
+        """x += out: by the GEMM that made it, by the norm that follows, or by a kernel of its own."""
+        last = self.operations[-1]
+        if self.execution.fuses("full"):
+            self.pending = out
+        elif self.execution.fuses("epilogue") and _takes_residual(last, out):
+            self.operations[-1] = _with_residual(last)
+        else:
+            self.stream("residual", "add", self.model.d_model, ("x", out), "x")
+
+    def _norm(self, name: str, source: str, to: str) -> None:
+        """A norm; where an add waits for it, both."""
+        model = self.model
+        self.activation(to, model.d_model)
+        weight = self.weight(f"{name}.weight", model.d_model * (2 if model.norm_bias else 1))
+        if self.pending and source == "x":
+            self.stream(f"add + {name}", f"add_{model.norm}", model.d_model, ("x", self.pending, weight), "x", to)
+            self.pending = None
+        else:
+            self.stream(name, model.norm, model.d_model, (source, weight), to)
+
+    def attention(self, source: str, out: str) -> None:
+        """Projections, positions, cache, attention and the projection behind it, from `source` to `out`."""
+        model, width = self.model, self.model.d_model
+        queries = self._projections(source)
+        if model.positions == "rope" and not self.execution.measured:
+            self._rope(queries)
+        keys, values = self._store(queries) if self.cache else (queries["k"], queries["v"])
+        self._attend(queries["q"], keys, values)
+        self.linear("out", width, model.q_width, "attended", out, bias=model.out_bias)
+
+    def _projections(self, source: str) -> dict[str, str]:
+        """Q, K and V from one product or three; returns the tensor that each lies in."""
+        model = self.model
+        if self.execution.measured or self.execution.fuses("full") or model.family in PACKED:
+            self.linear("qkv", model.qkv_width, model.d_model, source, "qkv", bias=model.qkv_bias)
+            return dict.fromkeys("qkv", "qkv")
+        widths = {"q": model.q_width, "k": model.kv_width, "v": model.kv_width}
+        return {
+            name: self.linear(name, n, model.d_model, source, name, bias=model.qkv_bias) for name, n in widths.items()
+        }
+
+    def _rope(self, tensors: dict[str, str]) -> None:
+        """Rotary positions of Q and K, in place; fused with the cache's write in `_store` at the highest level."""
+        widths = {"q": self.model.q_width, "k": self.model.kv_width}
+        if self.execution.fuses("full") and self.cache:
+            return
+        if self.execution.fuses("epilogue"):
+            self.stream("rope", "rope", sum(widths.values()), tuple(dict.fromkeys(tensors[n] for n in widths)),
+                        *dict.fromkeys(tensors[n] for n in widths), strided=True)  # fmt: skip
+            return
+        for name, width in widths.items():
+            for op, sliced in ROPE_KERNELS:
+                self.stream(f"rope {name}: {op}", op, width // 2 if op == "neg" else width, (tensors[name],),
+                            self.activation(f"{name}.rotated", width), strided=sliced)  # fmt: skip
+            tensors[name] = f"{name}.rotated"
+
+    def _store(self, tensors: dict[str, str]) -> tuple[str, str]:
+        """Write the new keys and values into the layer's cache; returns its two tensors."""
+        model, execution = self.model, self.execution
+        elements = self.batch * (self.context + self.tokens) * model.kv_width
+        n_bytes = elements * BYTES[execution.cache_dtype]
+        names = tuple(self.tensor(f"{self.layer}.{name}", n_bytes, "cache") for name in ("keys", "values"))
+        out_dtype = execution.kv_dtype
+        if execution.fuses("full") and model.positions == "rope":
+            width = model.qkv_width
+            self.stream("rope + cache", "rope", width, (tensors["q"],), tensors["q"], *names, strided=True)
+            return names[0], names[1]
+        for name, tensor in zip("kv", names, strict=True):
+            self.stream(f"cache {name}", "copy", model.kv_width, (tensors[name],), tensor, strided=True,
+                        out_dtype=out_dtype)  # fmt: skip
+        return names[0], names[1]
+
+    def _attend(self, q: str, k: str, v: str) -> None:
+        model, execution = self.model, self.execution
+        window = model.window_of(self.layer)
+        work = Attention(
+            self.batch,
+            model.heads,
+            model.kv_heads,
+            model.head_dim,
+            self.tokens,
+            self.context + self.tokens,
+            causal=self.tokens > 1 and not model.encoder_only,
+            window=window if window is not None and window < self.context + self.tokens else None,
+            dtype=execution.dtype,
+            kv_dtype=execution.kv_dtype if self.cache else None,
+            page=execution.page if self.cache else None,
+        )
+        self.add("attention", work, (("q", q), ("k", k), ("v", v)), self.activation("attended", model.q_width))
+
+    # Feed-forward.
+    def feed_forward(self, source: str, out: str) -> None:
+        """The dense feed-forward, or the experts."""
+        if self.model.n_experts:
+            experts(self, source, out)
+        else:
+            self.ffn(source, out, self.rows)
+
+    def ffn(self, source: str, out: str, rows: int, prefix: str = "", batch: int = 1) -> None:
+        """down(activation(up)) or down(activation(gate) * up) on `rows` rows of each of `batch` experts."""
+        model, execution = self.model, self.execution
+        width, n_all = model.d_ff, rows * batch
+        if model.gated:
+            self._gated(source, rows, prefix, batch)
+        else:
+            fused = execution.fuses("epilogue") and model.activation != "relu"
+            name = "silu" if model.activation == "silu" else "gelu"
+            epilogue = f"bias_{name}" if fused else None
+            self.linear(f"{prefix}up", width, model.d_model, source, "h", bias=model.ffn_bias, rows=rows,
+                        epilogue=epilogue, batch=batch)  # fmt: skip
+            if not fused:
+                self.stream(f"{prefix}{name}", name, width, ("h",), "h", rows=n_all)
+        self.linear(f"{prefix}down", model.d_model, width, "h", out, bias=model.ffn_bias, rows=rows, batch=batch)
+
+    def _gated(self, source: str, rows: int, prefix: str, batch: int) -> None:
+        model, execution = self.model, self.execution
+        width, n_all = model.d_ff, rows * batch
+        name = "silu" if model.activation == "silu" else "gelu"
+        packed = execution.measured or execution.fuses("full") or model.family in PACKED
+        if packed:
+            self.linear(f"{prefix}gate_up", 2 * width, model.d_model, source, "gate_up", bias=model.ffn_bias,
+                        rows=rows, batch=batch)  # fmt: skip
+            gate = up = "gate_up"
+        else:
+            for part in ("gate", "up"):
+                self.linear(f"{prefix}{part}", width, model.d_model, source, part, bias=model.ffn_bias, rows=rows,
+                            batch=batch)  # fmt: skip
+            gate, up = "gate", "up"
+        hidden = self.activation("h", width, n_all)
+        if execution.fuses("epilogue"):
+            reads = tuple(dict.fromkeys((gate, up)))
+            self.stream(f"{prefix}{name} x up", f"{name}_mul", width, reads, hidden, rows=n_all, strided=packed)
+            return
+        self.stream(f"{prefix}{name}", name, width, (gate,), hidden, rows=n_all, strided=packed)
+        self.stream(f"{prefix}multiply", "mul", width, (hidden, up), hidden, rows=n_all, strided=packed)
+
+    # Behind the last layer.
+    def finish(self, all_logits: bool) -> None:
+        """Final norm, head, and the pick of the next token."""
+        model = self.model
+        rows = self.rows if all_logits else self.batch
+        if self.pending and not model.final_norm:
+            self.stream("residual", "add", model.d_model, ("x", self.pending), "x")
+            self.pending = None
+        if model.final_norm:
+            self._final_norm(rows)
+        if model.head == "masked_lm":
+            self.linear("transform", model.d_model, model.d_model, "x", "y", bias=True, rows=rows)
+            self.stream("gelu", "gelu", model.d_model, ("y",), "y", rows=rows)
+            self.stream("head norm", model.norm, model.d_model, ("y",), "y", rows=rows)
+        if model.head != "none":
+            self._head(rows)
+
+    def _final_norm(self, rows: int) -> None:
+        model = self.model
+        to = self.activation("last", model.d_model, rows)
+        weight = self.weight("final norm.weight", model.d_model)
+        if self.pending:
+            self.stream("residual", "add", model.d_model, ("x", self.pending), "x")
+            self.pending = None
+        self.stream("final norm", model.norm, model.d_model, ("x", weight), to, rows=rows)
+
+    def _head(self, rows: int) -> None:
+        model = self.model
+        source, width = ("last" if model.final_norm else "y" if model.head == "masked_lm" else "x"), model.d_model
+        if model.embedding_dim is not None:
+            self.linear("project_out", model.embedding_dim, width, source, "last.out", rows=rows)
+            source, width = "last.out", model.embedding_dim
+        logits = self.activation("logits", model.vocabulary, rows)
+        reads = [("a", source), ("b", self._table() if model.tied else self.weight("head", model.vocabulary * width))]
+        epilogue = "bias" if model.head_bias and not self.execution.measured else "none"
+        work = Gemm(rows, model.vocabulary, width, dtype=self.execution.dtype, epilogue=epilogue)
+        self.add("head", work, tuple(reads), logits)
+        if self.execution.measured or model.encoder_only:
+            return
+        self.stream("log_softmax", "log_softmax", model.vocabulary, (logits,),
+                    self.tensor("probabilities", rows * model.vocabulary * 4), rows=rows, out_dtype="fp32")  # fmt: skip
+        pick = Stream("argmax", rows, model.vocabulary, "fp32")
+        self.add("pick", pick, (("x", "probabilities"),), self.tensor("picked", rows * INDEX_BYTES))
+
+
+def _takes_residual(operation: Operation, out: str) -> bool:
+    """Whether the operation is a plain product that made `out`, to which x can be added where it is stored."""
+    work = operation.work
+    return isinstance(work, Gemm) and work.epilogue == "none" and work.batch == 1 and operation.writes == (out,)
+
+
+def _with_residual(operation: Operation) -> Operation:
+    """The same product with x added to it."""
+    assert isinstance(operation.work, Gemm)
+    work = replace(operation.work, epilogue="residual")
+    return replace(operation, work=work, reads=(*operation.reads, ("c", "x")), writes=("x",))
+
+
+def experts(b: Builder, source: str, out: str) -> None:
+    """Router, and the feed-forward of every expert that gets tokens, all the same number (the most even balance).
+
+    Eager: for each expert, its tokens are gathered, pass its feed-forward, are weighted and added. Fused: one gather,
+    one product of all experts for each matrix, one sum.
+    """
+    model = b.model
+    picks = b.rows * model.top_k
+    active = min(model.n_experts, picks)
+    rows = -(-picks // active)
+    b.linear("router", model.n_experts, model.d_model, source, "routes")
+    b.stream("router softmax", "softmax", model.n_experts, ("routes",), "routes", out_dtype="fp32")
+    gathered = b.activation("gathered", model.d_model, rows * active)
+    if b.execution.fuses("full"):
+        b.stream("gather", "embedding", model.d_model, (source,), gathered, rows=rows * active)
+        b.ffn(gathered, "expert.out", rows, "experts.", active)
+        b.stream("combine", "add", model.d_model, ("expert.out", source), b.activation(out, model.d_model),
+                 rows=rows * active)  # fmt: skip
+    else:
+        for i in range(active):
+            b.stream(f"expert {i}: gather", "embedding", model.d_model, (source,), gathered, rows=rows)
+            b.ffn(gathered, "expert.out", rows, f"expert{i}.")
+            b.stream(f"expert {i}: weight", "mul", model.d_model, ("expert.out", "routes"), "expert.out", rows=rows)
+            b.stream(f"expert {i}: add", "add", model.d_model, ("expert.out", out), b.activation(out, model.d_model),
+                     rows=rows)  # fmt: skip
+    for i in range(model.n_shared_experts):
+        b.ffn(source, "shared.out", b.rows, f"shared{i}.")
+        b.stream(f"shared {i}: add", "add", model.d_model, ("shared.out", out), out)

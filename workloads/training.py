@@ -1,0 +1,320 @@
+"""A training step of a model as operations: forward, backward from the last operation to the first, optimizer.
+
+Backward follows from forward as automatic differentiation does it: a product has two (to its weight and to its input),
+attention a kernel of its own, a tensor that several operations read collects their gradients by adds, or by one
+concatenation where they read slices of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from hwmodels.errors import ConfigError
+from workloads.attention import MAX_BATCH, MAX_TOKENS, Attention
+from workloads.checks import check_choice, check_integer
+from workloads.dtypes import BYTES
+from workloads.execution import Execution
+from workloads.forward import Builder
+from workloads.gemm import Gemm
+from workloads.models.model import Model
+from workloads.operations import Operation, Step, Tensor
+from workloads.stream import Stream
+
+WHERE = "training step"
+CHECKPOINTING = ("none", "selective", "full")
+OPTIMIZERS = ("adamw", "adamw_mixed")
+MAX_ACCUMULATED = 4096
+STATE_BYTES = {"adamw": 2, "adamw_mixed": 3}
+"""Tensors of the optimizer for each parameter: two moments; and the fp32 weights."""
+NORMS = ("rms_norm", "layer_norm")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a model is trained.
+
+    `checkpointing`: "none" keeps all activations; "full" keeps each layer's input and runs the layer again before its
+    backward; "selective" runs attention again. `optimizer`: "adamw" on parameters and moments of the model's type;
+    "adamw_mixed" on fp32 weights and moments, from gradients of the model's type. `accumulated`: passes before one
+    optimizer step. `layers_only`: no embedding and no head, as training_steps.csv was measured.
+    """
+
+    checkpointing: str = "none"
+    optimizer: str = "adamw_mixed"
+    accumulated: int = 1
+    layers_only: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("checkpointing", self.checkpointing, CHECKPOINTING, WHERE)
+        check_choice("optimizer", self.optimizer, OPTIMIZERS, WHERE)
+        check_integer("accumulated", self.accumulated, 1, MAX_ACCUMULATED, WHERE)
+
+
+def forward_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
+    """The forward pass alone, over `batch` sequences of `tokens`."""
+    builder = _forward(model, execution, training, batch, tokens)
+    return builder.step(f"{model.name}, forward of {batch} x {tokens} tokens")
+
+
+def backward_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
+    """Forward and backward of one pass."""
+    builder = _forward(model, execution, training, batch, tokens)
+    operations = (*builder.operations, *_backward(builder, training))
+    label = f"{model.name}, forward and backward of {batch} x {tokens} tokens"
+    return Step(label, operations, builder.tensors)
+
+
+def optimizer_step(model: Model, execution: Execution, training: Training) -> Step:
+    """The optimizer's update of every parameter."""
+    builder = _forward(model, execution, training, 1, 1)
+    operation = _optimizer(builder, training)
+    names = {name for _, name in operation.reads} | set(operation.writes)
+    tensors = {name: builder.tensors[name] for name in builder.tensors if name in names}
+    return Step(f"{model.name}, optimizer", (operation,), tensors)
+
+
+def training_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
+    """All of one optimizer step: passes of `batch` sequences each, gradients added up, and the update."""
+    builder = _forward(model, execution, training, batch, tokens)
+    forward = tuple(builder.operations)
+    one = (*forward, *_backward(builder, training))
+    adds = tuple(_accumulations(builder))
+    later = (*one, *adds) * (training.accumulated - 1)
+    operations = (*one, *later, _optimizer(builder, training))
+    label = f"{model.name}, training step of {training.accumulated} x {batch} x {tokens} tokens"
+    return Step(label, operations, builder.tensors)
+
+
+def _forward(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Builder:
+    check_integer("batch", batch, 1, MAX_BATCH, WHERE)
+    check_integer("tokens", tokens, 1, MAX_TOKENS, WHERE)
+    if execution.kv_dtype or execution.page:
+        raise ConfigError(f"kv_dtype, page: must not be given, training has no cache ({WHERE})")
+    builder = Builder(model, execution, batch, tokens, 0, cache=False)
+    if training.layers_only:
+        builder.activation("x", model.d_model)
+    else:
+        builder.embed()
+    for layer in range(model.n_layers):
+        builder.layer = layer
+        builder.decoder_layer()
+    builder.layer = model.n_layers
+    if not training.layers_only:
+        builder.finish(all_logits=True)
+    return builder
+
+
+# Backward.
+def _backward(builder: Builder, training: Training) -> list[Operation]:
+    """Operations of the backward pass, with what checkpointing runs again before each layer's."""
+    forward = list(builder.operations)
+    tape = _Tape(builder, forward)
+    done: list[Operation] = [tape.seed()]
+    for i in reversed(range(len(forward))):
+        last_of_layer = i + 1 == len(forward) or forward[i + 1].layer != forward[i].layer
+        if last_of_layer and 0 <= forward[i].layer < builder.model.n_layers:
+            done += _again(forward, forward[i].layer, training.checkpointing)
+        done += tape.backward(i)
+    return done
+
+
+def _again(forward: list[Operation], layer: int, checkpointing: str) -> list[Operation]:
+    """What is run a second time before the backward of `layer`."""
+    if checkpointing == "none":
+        return []
+    own = [operation for operation in forward if operation.layer == layer]
+    if checkpointing == "selective":
+        return [operation for operation in own if isinstance(operation.work, Attention)]
+    return own
+
+
+class _Tape:
+    """Forward operations with every write a tensor of its own, and the gradients collected so far."""
+
+    def __init__(self, builder: Builder, forward: list[Operation]) -> None:
+        self.builder = builder
+        self.rows = builder.rows
+        self.forward = forward
+        self.element_bytes = builder.element_bytes
+        self.versions: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+        self.contributions: dict[str, int] = {}
+        self.sliced: dict[str, bool] = {}
+        latest: dict[str, int] = {}
+        for operation in forward:
+            reads = tuple(f"{name}#{latest.get(name, 0)}" for _, name in operation.reads)
+            for name in operation.writes:
+                latest[name] = latest.get(name, 0) + 1
+            self.versions.append((reads, tuple(f"{name}#{latest[name]}" for name in operation.writes)))
+            for name in reads:
+                self.sliced[name] = self.sliced.get(name, False) or _reads_slices(operation)
+
+    def seed(self) -> Operation:
+        """The gradient of the last result: ones."""
+        elements = self.builder.tensors[self.forward[-1].writes[0]].n_bytes // self.element_bytes
+        name = self.gradient("last")
+        self.contributions.update(dict.fromkeys(self.versions[-1][1], 1))
+        return self.operation("gradient of the loss", Stream("fill", 1, elements, self.dtype), (), name, -1)
+
+    @property
+    def dtype(self) -> str:
+        """Type of activations and gradients."""
+        return self.builder.execution.dtype
+
+    def gradient(self, name: str, like: str | None = None) -> str:
+        """A gradient as large as a tensor."""
+        n_bytes = self.builder.tensors[like].n_bytes if like else self.element_bytes
+        return self.builder.tensor(f"d {name}", n_bytes, "activation")
+
+    def operation(
+        self, name: str, work: Gemm | Attention | Stream, reads: tuple[tuple[str, str], ...], to: str, layer: int
+    ) -> Operation:
+        """One operation of the backward pass."""
+        return Operation(name, work, reads, (to,), layer)
+
+    def backward(self, i: int) -> list[Operation]:
+        """The backward of forward operation `i`, after the gradients of its results are brought together."""
+        operation = self.forward[i]
+        reads, writes = self.versions[i]
+        found = [
+            each
+            for version, name in zip(writes, operation.writes, strict=True)
+            for each in self.joined(version, name, operation)
+        ]
+        for version in dict.fromkeys(reads):
+            self.contributions[version] = self.contributions.get(version, 0) + 1
+        return found + _derivative(self, operation)
+
+    def joined(self, version: str, name: str, operation: Operation) -> list[Operation]:
+        """Adds, or a concatenation, that make one gradient of those of a tensor's readers."""
+        n = self.contributions.get(version, 0)
+        tensor = self.builder.tensors[name]
+        if n == 0 or tensor.kind != "activation":
+            return []
+        elements = tensor.n_bytes // self.element_bytes
+        to, layer = self.gradient(name, name), operation.layer
+        if self.sliced.get(version):
+            work = Stream("concat", self.rows, max(1, elements // self.rows), self.dtype)
+            return [self.operation(f"concatenate d {name}", work, (("x", to),), to, layer)]
+        add = Stream("add", 1, elements, self.dtype)
+        return [self.operation(f"add d {name}", add, (("x", to), ("x", to)), to, layer) for _ in range(n - 1)]
+
+
+def _reads_slices(operation: Operation) -> bool:
+    """Whether the operation reads parts of a packed tensor."""
+    names = [name for _, name in operation.reads]
+    packed = isinstance(operation.work, Attention) and len(set(names)) < len(names)
+    return packed or (isinstance(operation.work, Stream) and operation.work.strided)
+
+
+def _derivative(tape: _Tape, operation: Operation) -> list[Operation]:
+    work = operation.work
+    if isinstance(work, Gemm):
+        return _of_product(tape, operation, work)
+    if isinstance(work, Attention):
+        return _of_attention(tape, operation, work)
+    return _of_stream(tape, operation, work)
+
+
+def _of_product(tape: _Tape, operation: Operation, work: Gemm) -> list[Operation]:
+    """To the weight, dW = dC^T A, and to the input, dA = dC W; a bias's is the sum of dC's rows."""
+    (_, source), (_, weight), *rest = operation.reads
+    out, layer = f"d {operation.writes[0]}", operation.layer
+    tape.gradient(operation.writes[0], operation.writes[0])
+    found: list[Operation] = []
+    if work.epilogue in ("bias_gelu", "bias_silu"):
+        op = work.epilogue.removeprefix("bias_") + "_backward"
+        elements = Stream(op, work.batch * work.m, work.n, work.dtype)
+        found.append(
+            tape.operation(f"{operation.name}: d activation", elements, (("x", out), ("x", source)), out, layer)
+        )
+    if work.epilogue.startswith("bias"):
+        total = Stream("reduce", 1, work.n, work.dtype, fan_in=work.batch * work.m)
+        found.append(
+            tape.operation(f"{operation.name}: d bias", total, (("x", out),), tape.gradient("bias", source), layer)
+        )
+    stored_outputs_first = work.layout == "tn"
+    to_weight = (
+        Gemm(work.n, work.k, work.m, work.batch, work.dtype, layout="nt")
+        if stored_outputs_first
+        else Gemm(work.k, work.n, work.m, work.batch, work.dtype, layout="nt")
+    )
+    to_input = Gemm(work.m, work.k, work.n, work.batch, work.dtype, layout="nn" if stored_outputs_first else "tn")
+    gradient = tape.builder.tensor(f"{weight} gradient", tape.builder.tensors[weight].n_bytes, "gradient")
+    found.append(tape.operation(f"{operation.name}: d weight", to_weight, (("a", out), ("b", source)), gradient, layer))
+    to = tape.gradient(source, source)
+    found.append(tape.operation(f"{operation.name}: d input", to_input, (("a", out), ("b", weight)), to, layer))
+    return found
+
+
+def _of_attention(tape: _Tape, operation: Operation, work: Attention) -> list[Operation]:
+    """Its backward kernels; keys and values shared by query heads get one gradient a head, which are summed."""
+    out, layer = tape.gradient(operation.writes[0], operation.writes[0]), operation.layer
+    roles = dict(operation.reads)
+    reads = (*operation.reads, ("o", operation.writes[0]), ("do", out))
+    backward = replace(work, phase="backward")
+    found = [tape.operation("attention: backward", backward, reads, tape.gradient(roles["q"], roles["q"]), layer)]
+    if work.group > 1:
+        rows = work.batch * work.kv_len
+        total = Stream("reduce", rows, work.kv_heads * work.head_dim, work.dtype, fan_in=work.group)
+        for name in "kv":
+            each = tape.gradient(f"{name} of query heads", roles[name])
+            to = tape.gradient(roles[name], roles[name])
+            found.append(tape.operation(f"attention: sum d{name}", total, (("x", each),), to, layer))
+    return found
+
+
+TWO_WAY = ("mul", "silu_mul", "gelu_mul")
+PASSED_ON = ("add", "fill", "copy", "concat", "argmax")
+"""Streams whose gradient is handed on as it is."""
+
+
+def _of_stream(tape: _Tape, operation: Operation, work: Stream) -> list[Operation]:
+    if work.op in PASSED_ON:
+        return []
+    out, layer = f"d {operation.writes[-1]}", operation.layer
+    tape.gradient(operation.writes[-1], operation.writes[-1])
+    reads = (("x", out), *operation.reads)
+    to = tape.gradient(operation.writes[-1], operation.writes[-1])
+    if work.op == "mul":
+        plain = replace(work, strided=False)
+        return [tape.operation(f"{operation.name}: backward", each, reads, to, layer) for each in (plain, work)]
+    norm = next((norm for norm in NORMS if work.op.endswith(norm)), None)
+    if norm:
+        total = Stream("reduce", 1, 2 * work.width, work.dtype, fan_in=work.rows)  # over gradients and inputs
+        weight = tape.builder.tensor(f"{operation.reads[-1][1]} gradient", work.width * tape.element_bytes, "gradient")
+        return [
+            tape.operation(f"{operation.name}: backward", replace(work, op=f"{norm}_backward"), reads, to, layer),
+            tape.operation(f"{operation.name}: d weight", total, reads, weight, layer),
+        ]
+    if work.op == "rope":
+        return [tape.operation(f"{operation.name}: backward", work, reads, to, layer)]
+    op = f"{work.op}_backward"
+    return [tape.operation(f"{operation.name}: backward", replace(work, op=op, out_dtype=None), reads, to, layer)]
+
+
+# The optimizer.
+def _parameters(builder: Builder) -> list[Tensor]:
+    return [tensor for tensor in builder.tensors.values() if tensor.kind == "weight"]
+
+
+def _optimizer(builder: Builder, training: Training) -> Operation:
+    """One fused update of all parameters."""
+    n = sum(tensor.n_bytes for tensor in _parameters(builder)) // builder.element_bytes
+    wide = BYTES["fp32"] if training.optimizer == "adamw_mixed" else builder.element_bytes
+    builder.tensor("parameters", n * builder.element_bytes, "weight")
+    builder.tensor("gradients", n * builder.element_bytes, "gradient")
+    builder.tensor("optimizer state", n * wide * STATE_BYTES[training.optimizer], "optimizer")
+    reads = (("x", "parameters"), ("x", "gradients"), ("x", "optimizer state"))
+    work = Stream(training.optimizer, 1, n, builder.execution.dtype)
+    return Operation("optimizer", work, reads, ("parameters", "optimizer state"), builder.model.n_layers)
+
+
+def _accumulations(builder: Builder) -> list[Operation]:
+    """Each weight's gradient added to those of the passes before."""
+    found = []
+    for tensor in _parameters(builder):
+        gradient = f"{tensor.name} gradient"
+        if gradient in builder.tensors:
+            work = Stream("add", 1, tensor.n_bytes // builder.element_bytes, builder.execution.dtype)
+            found.append(Operation(f"accumulate {gradient}", work, (("x", gradient),), (gradient,)))
+    return found
