@@ -29,8 +29,6 @@ from workloads.attention import Attention
 ROLES = ("q", "k", "v")
 FORWARD = {"flash": flash_forward, "cudnn": cudnn_forward, "flash3": flash3_forward}
 FP32_BYTES = 4
-COMBINED_ELEMENTS = 512
-"""Elements of the output that a CTA of the combine kernel joins (flash_fwd_launch_template.h)."""
 COMBINE_STEPS = 4
 """Dependent passes of the combine kernel before it adds slices one by one: load, maximum, sum and scale of their
 logarithms (flash_fwd_kernel.h, combine_attn_seqk_parallel)."""
@@ -118,6 +116,11 @@ def _before(kernel: AttentionKernel, gpu: Gpu, main: KernelResult, work: Attenti
     return (with_energy(gpu, memset, work.dtype),)
 
 
+def combined_rows(width: int) -> int:
+    """Rows of the output that a CTA of the combine kernel joins (flash_fwd_launch_template.h)."""
+    return 4 if width % 128 == 0 else 8 if width % 64 == 0 else 16
+
+
 def _after(
     kernel: AttentionKernel, plan: Plan, work: Attention, gpu: Gpu, main: KernelResult
 ) -> tuple[KernelResult, ...]:
@@ -132,7 +135,7 @@ def _after(
     hbm_s = spilled / (gpu.hbm.bandwidth_gb_per_s * gpu.hbm.read_fraction * 1e9)
     fixed_s = gpu.split_k.reduce_floor_us * 1e-6
     if kernel.family == "flash_split":
-        ctas = -(-rows * kernel.width // COMBINED_ELEMENTS)
+        ctas = -(-rows // combined_rows(kernel.width))
         fixed_s += (COMBINE_STEPS + splits) * gpu.attention.combine_slice_us * 1e-6 + ctas * gpu.kernel.launch_ns * 1e-9
     joined = small_kernel("combine", fixed_s + max(moved_s, hbm_s), main.sm_mhz, (read, work.q_bytes), (spilled, 0))
     return (with_energy(gpu, joined, work.dtype),)

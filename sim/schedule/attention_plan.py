@@ -30,6 +30,8 @@ TABLE_BYTES = 4
 """Of a page's entry in the block table."""
 FAR = 2**30
 """Keys further away than any other."""
+LAST_PASSES = 2
+"""Over the output of a warp-specialised kernel's item: scaled by its sum, and converted."""
 BACKWARD_SCORES = 2.0
 """Work on a score in backward over that in forward: its exponential again, then its derivative."""
 
@@ -149,7 +151,7 @@ def _masked_blocks(kernel: AttentionKernel, work: Attention) -> int:
 def _smem_bytes(kernel: AttentionKernel, work: Attention) -> float:
     """Bytes that a block's products read of shared memory: each warp of mma.sync its rows and all columns, wgmma
     both operands for 64 rows."""
-    readers = kernel.warps if kernel.mma == "mma_sync" else kernel.block_q // 64
+    readers = min(kernel.warps, kernel.block_q // 16) if kernel.mma == "mma_sync" else kernel.block_q // 64
     columns = readers * kernel.block_kv * kernel.width * work.element_bytes
     return MATMULS[work.phase] * (columns + kernel.block_q * kernel.width * work.element_bytes / 2)
 
@@ -225,7 +227,7 @@ def _latencies(kernel: AttentionKernel, gpu: Gpu) -> dict[str, int]:
             "barrier_cycles": 0,
             "drain_cycles": 0,
             "latency_cycles": round(p.load_cycles),
-            "epilogue_cycles": 0,
+            "epilogue_cycles": round(LAST_PASSES * gpu.attention.output_cycles * kernel.block_q * kernel.width),
             "end_cycles": round(p.epilogue_cycles),
         }
     f, a, is_flash = gpu.multistage, gpu.attention, kernel.family.startswith("flash")
