@@ -152,7 +152,7 @@ def _backward(work: Attention, gpu: Gpu, options: Options, resident: Mapping[str
     before = _pass(gpu, work, "dot_do_o", 2 * work.q_bytes, dq32 + rows)
     after = [_pass(gpu, work, "convert_dq", dq32, work.q_bytes)]
     if work.group > 1:
-        after.append(_pass(gpu, work, "add_dkv", work.kv_bytes * work.group, work.kv_bytes))
+        after += [_pass(gpu, work, f"add d{x}", work.kv_bytes // 2 * work.group, work.kv_bytes // 2) for x in "kv"]
     return before, main, *after
 
 

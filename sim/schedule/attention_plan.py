@@ -32,8 +32,10 @@ FAR = 2**30
 """Keys further away than any other."""
 LAST_PASSES = 2
 """Over the output of a warp-specialised kernel's item: scaled by its sum, and converted."""
-BACKWARD_SCORES = 2.0
-"""Work on a score in backward over that in forward: its exponential again, then its derivative."""
+BACKWARD_SCORES = 1.25
+"""Instructions on a score in backward over those in forward, as slots of 128 lanes: an exponential takes 8 (16 a cycle
+and SM); forward has some 4 others (scale, maximum, sum, half a conversion), backward 7 (scale, subtract, multiply, two
+halves of a conversion and their way through shared memory)."""
 
 
 def _is_backward(kernel: AttentionKernel) -> bool:
@@ -150,7 +152,16 @@ def _masked_blocks(kernel: AttentionKernel, work: Attention) -> int:
 
 def _smem_bytes(kernel: AttentionKernel, work: Attention) -> float:
     """Bytes that a block's products read of shared memory: each warp of mma.sync its rows and all columns, wgmma
-    both operands for 64 rows."""
+    both operands for 64 rows; backward, as its 8 warps lie over each product (flash_bwd_launch_template.h)."""
+    if _is_backward(kernel):
+        along, across = (4, 2) if kernel.block_q >= kernel.block_kv else (2, 4)
+        scores, q, kv = (
+            kernel.block_q * kernel.block_kv,
+            kernel.block_q * kernel.width,
+            kernel.block_kv * kernel.width,
+        )
+        of_scores, of_dkv, of_dq = q * across + kv * along, 2 * scores + 4 * q, scores * across + kv * along
+        return float(2 * of_scores + 2 * of_dkv + of_dq) * work.element_bytes
     readers = min(kernel.warps, kernel.block_q // 16) if kernel.mma == "mma_sync" else kernel.block_q // 64
     columns = readers * kernel.block_kv * kernel.width * work.element_bytes
     return MATMULS[work.phase] * (columns + kernel.block_q * kernel.width * work.element_bytes / 2)
