@@ -247,6 +247,8 @@ def test_backward_takes_longer_than_forward_and_writes_its_gradients() -> None:
     assert 2.0 < time_s(backward) / time_s(forward) < 5.0
     names = [kernel.name for kernel in attention_kernels(backward, h200(), STILL)]
     assert names == ["dot_do_o", "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", "convert_dq"]
+    shared = dataclasses.replace(backward, kv_heads=8)
+    assert len(attention_kernels(shared, h200(), STILL)) == 5
 
 
 def test_pages_cost_bytes_of_their_table_and_eight_bit_caches_halve_them() -> None:
