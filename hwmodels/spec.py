@@ -311,6 +311,9 @@ class Attention(Section):
     wait_cycles: float = constant(0, 100, "of a CTA, for a score: what it waits for itself, other CTAs going on")
     start_cycles: float = constant(0, 1e6, "of a FlashAttention-2 CTA before its first load, beyond a GEMM's")
     decode_start_cycles: float = constant(0, 1e6, "the same of cuDNN's kernels for one query")
+    unordered_fraction: float = constant(
+        0, 1, "of the products' time that softmax runs beside where warpgroups take no turns; half where they do"
+    )
     combine_slice_us: float = constant(0, 1000, "of the kernel that joins slices of keys, for each slice")
 
 
