@@ -116,7 +116,9 @@ class Builder:
                rows: int | None = None, out_dtype: str | None = None) -> None:  # fmt: skip
         """One more streaming operation on all rows."""
         work = Stream(op, rows or self.rows, width, self.execution.dtype, out_dtype, strided)
-        self.add(name, work, tuple(("x", read) for read in reads), *writes)
+        weights = [self.tensors[read].kind == "weight" and op != "embedding" for read in reads]
+        roles = ["w" if weight else "x" for weight in weights]
+        self.add(name, work, tuple(zip(roles, reads, strict=True)), *writes)
 
     def linear(self, name: str, n: int, k: int, source: str, to: str, *, bias: bool = False, rows: int | None = None,
                epilogue: str | None = None, residual: str | None = None, batch: int = 1) -> str:  # fmt: skip
@@ -345,7 +347,11 @@ class Builder:
         if self.pending:
             self.stream("residual", "add", model.d_model, ("x", self.pending), "x")
             self.pending = None
-        self.stream("final norm", model.norm, model.d_model, ("x", weight), to, rows=rows)
+        source = "x"
+        if rows < self.rows and self.tokens > 1 and self.batch > 1:  # the last of each sequence lie apart
+            source = self.activation("last rows", model.d_model, rows)
+            self.stream("take last positions", "copy", model.d_model, ("x",), source, rows=rows, strided=True)
+        self.stream("final norm", model.norm, model.d_model, (source, weight), to, rows=rows)
 
     def _head(self, rows: int) -> None:
         model = self.model
