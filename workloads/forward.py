@@ -121,7 +121,7 @@ class Builder:
         self.add(name, work, tuple(zip(roles, reads, strict=True)), *writes)
 
     def linear(self, name: str, n: int, k: int, source: str, to: str, *, bias: bool = False, rows: int | None = None,
-               epilogue: str | None = None, residual: str | None = None, batch: int = 1) -> str:  # fmt: skip
+               epilogue: str | None = None, batch: int = 1) -> str:  # fmt: skip
         """`to` = `source` times a weight [n, k], with its bias; returns `to`."""
         m = rows or self.rows
         has_bias = bias and not self.execution.measured
@@ -135,7 +135,7 @@ class Builder:
             epilogue=epilogue or ("bias" if has_bias else "none"),
         )
         reads = [("a", source), ("b", self.weight(f"{name}.weight", batch * n * k))]
-        reads += [("c", residual)] if residual else []
+        reads += [("bias", self.weight(f"{name}.bias", batch * n))] if has_bias else []
         self.add(name, work, tuple(reads), self.activation(to, n, m * batch))
         return to
 
@@ -153,6 +153,12 @@ class Builder:
             self.weight("positions", model.position_rows * model.d_model)
             self.stream("positions", "embedding", model.d_model, ("positions",), self.activation("p", model.d_model))
             self.stream("add positions", "add", model.d_model, (x, "p"), x)
+        if model.token_types and not self.execution.measured:
+            self.weight("token types", model.token_types * model.d_model)
+            self.stream(
+                "token types", "embedding", model.d_model, ("token types",), self.activation("p", model.d_model)
+            )
+            self.stream("add token types", "add", model.d_model, (x, "p"), x)
         if model.embedding_norm:
             self._norm("embedding norm", x, x)
 
@@ -336,14 +342,17 @@ class Builder:
         if model.head == "masked_lm":
             self.linear("transform", model.d_model, model.d_model, "x", "y", bias=True, rows=rows)
             self.stream("gelu", "gelu", model.d_model, ("y",), "y", rows=rows)
-            self.stream("head norm", model.norm, model.d_model, ("y",), "y", rows=rows)
+            norm = self.weight("head norm.weight", model.d_model * (2 if model.norm_bias else 1))
+            self.stream("head norm", model.norm, model.d_model, ("y", norm), "y", rows=rows)
+        if model.pooler:
+            self.linear("pooler", model.d_model, model.d_model, "x", "pooled", bias=True, rows=self.batch)
         if model.head != "none":
             self._head(rows)
 
     def _final_norm(self, rows: int) -> None:
         model = self.model
         to = self.activation("last", model.d_model, rows)
-        weight = self.weight("final norm.weight", model.d_model)
+        weight = self.weight("final norm.weight", model.d_model * (2 if model.norm_bias else 1))
         if self.pending:
             self.stream("residual", "add", model.d_model, ("x", self.pending), "x")
             self.pending = None
@@ -361,7 +370,9 @@ class Builder:
             source, width = "last.out", model.embedding_dim
         logits = self.activation("logits", model.vocabulary, rows)
         reads = [("a", source), ("b", self._table() if model.tied else self.weight("head", model.vocabulary * width))]
-        epilogue = "bias" if model.head_bias and not self.execution.measured else "none"
+        has_bias = model.head_bias and not self.execution.measured
+        reads += [("bias", self.weight("head.bias", model.vocabulary))] if has_bias else []
+        epilogue = "bias" if has_bias else "none"
         work = Gemm(rows, model.vocabulary, width, dtype=self.execution.dtype, epilogue=epilogue)
         self.add("head", work, tuple(reads), logits)
         if self.execution.measured or model.encoder_only:

@@ -193,10 +193,10 @@ def lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
         previous = reader.line_num
 
 
-def check_width(cells: list[str], expected: int, extralines: int) -> None:
+def check_width(cells: list[str], expected: int, extra_lines: int) -> None:
     """Refuse a record that has another number of fields than the header, or runs over several lines."""
-    if extralines:
-        raise CellError(f"a quoted field runs over {extralines + 1} lines, must end on its own line")
+    if extra_lines:
+        raise CellError(f"a quoted field runs over {extra_lines + 1} lines, must end on its own line")
     if len(cells) != expected:
         raise CellError(f"{len(cells)} fields, must be {expected} as in the header")
 
