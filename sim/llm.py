@@ -33,8 +33,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class How:
-    """How a step is launched: `launch` "graph", "stream" or "eager" (PyTorch's own pace); `attention`, the library it comes from; `tile`, how GEMM
-    kernels are chosen; `cold`, without what kernels leave each other in L2; `stream_weights`, from host memory."""
+    """How a step is launched: `launch` "graph", "stream" or "eager" (PyTorch's own pace); `attention`, the library it
+    comes from; `tile`, how GEMM kernels are chosen; `cold`, without what kernels leave each other in L2;
+    `stream_weights`, from host memory."""
 
     launch: str = "stream"
     attention: str = "flash"

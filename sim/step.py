@@ -117,10 +117,10 @@ def run_step(
 ) -> StepResult:
     """Simulate `step` on `gpu`.
 
-    `launch`: "graph", "stream" or "eager"; `attention` and `tile` as `sim.operation.Kernels`; `cold`: every kernel finds L2
-    without its operands; `stream_weights`: weights of products lie in pinned host memory and are brought in one by one,
-    the next while this one is used; `options.sustained`: the step repeats for long, so that the board's power limits
-    the clock.
+    `launch`: "graph", "stream" or "eager"; `attention` and `tile` as `sim.operation.Kernels`; `cold`: every kernel
+    finds L2 without its operands; `stream_weights`: weights of products lie in pinned host memory and are brought in
+    one by one, the next while this one is used; `options.sustained`: the step repeats for long, so that the board's
+    power limits the clock.
     `kernels` replaces the choice of kernels (those of a measured step). Raises ConfigError for what does not fit.
     """
     options = options or Options()

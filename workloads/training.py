@@ -219,7 +219,7 @@ def _derivative(tape: _Tape, operation: Operation) -> list[Operation]:
 
 def _of_product(tape: _Tape, operation: Operation, work: Gemm) -> list[Operation]:
     """To the weight, dW = dC^T A, and to the input, dA = dC W; a bias's is the sum of dC's rows."""
-    (_, source), (_, weight), *rest = operation.reads
+    (_, source), (_, weight), *_ = operation.reads
     out, layer = f"d {operation.writes[0]}", operation.layer
     tape.gradient(operation.writes[0], operation.writes[0])
     found: list[Operation] = []

@@ -35,6 +35,7 @@ class CellError(Exception):
 # Cells: text -> value, or CellError with the allowed range.
 def parse_integer(low: int) -> Callable[[str], int]:
     """Parser of whole numbers from `low` up."""
+
     def parse(text: str) -> int:
         try:
             value = float(text)
@@ -81,6 +82,7 @@ def parse_triple(text: str) -> tuple[int, int, int]:
 
 def parse_choice(choices: tuple[str, ...]) -> Callable[[str], str]:
     """Parser of one of `choices`."""
+
     def parse(text: str) -> str:
         if text not in choices:
             raise CellError(f"must be one of {', '.join(choices)}")
