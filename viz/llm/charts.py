@@ -1,0 +1,131 @@
+"""Two charts of a step: time by operation in the colours of what limits it, and memory against capacity."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from sim.llm import LlmResult
+from sim.step import StepResult
+from viz import palette, words
+from viz.llm import facts
+from workloads.memory import MemoryPlan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MAX_BARS = 14
+PART_COLOURS = {
+    "weights": "#0072B2",
+    "kv_cache": "#E69F00",
+    "optimizer": "#56B4E9",
+    "gradients": "#A6D3EE",
+    "activations": "#009E73",
+    "recomputed": "#8FD0BC",
+    "transient": "#F0E442",
+    "logits": "#CC79A7",
+    "workspace": "#999999",
+}
+"""Parts of a memory plan, from below: what stays, then what comes and goes."""
+
+
+# Time by operation.
+def draw_breakdown(ax: Axes, step: StepResult) -> None:
+    """One bar an operation, longest first, stacked by limiter; then what lies between kernels."""
+    rows = _bars(step)
+    size = palette.points(ax, 5.6, 3.6, 8.0)
+    palette.tidy(ax, size)
+    longest = max(sum(parts.values()) for _, parts in rows)
+    for i, (_, parts) in enumerate(rows):
+        left = 0.0
+        for group, time_s in parts.items():
+            edge = palette.RULE if group == facts.IDLE else palette.PAPER
+            look = {"facecolor": facts.COLOURS[group], "edgecolor": edge, "linewidth": 0.4}
+            ax.barh(i, 1e3 * time_s, left=left, height=0.74, **look)
+            left += 1e3 * time_s
+        text = f"{words.time_text(left / 1e3)}, {words.percent_text(left / 1e3 / step.wall_s)}"
+        ax.text(left + 8.0 * longest, i, text, fontsize=0.9 * size, color=palette.INK, va="center")
+    ax.set_xlim(0, 1.32e3 * longest)
+    ax.set_ylim(len(rows) - 0.4, -0.6)
+    ax.set_yticks(range(len(rows)), [name for name, _ in rows])
+    ax.tick_params(axis="y", length=0, labelsize=0.95 * size)
+    ax.set_xlabel("time in the step (ms)", fontsize=size, labelpad=2)
+    ax.set_title("Time by operation", fontsize=1.1 * size, color=palette.INK, loc="left", weight="bold", pad=3)
+
+
+def _bars(step: StepResult) -> list[tuple[str, dict[str, float]]]:
+    """(name, seconds by limiter): the longest operations, the others as one, and idle time."""
+    named = list(facts.by_name(step).items())
+    rows = [(_short(name), facts.time_by_group(rans)) for name, rans in named[:MAX_BARS]]
+    rest = [ran for _, rans in named[MAX_BARS:] for ran in rans]
+    if rest:
+        rows.append((f"{len(named) - MAX_BARS} more", facts.time_by_group(rest)))
+    return [*rows, (facts.IDLE, {facts.IDLE: facts.idle_s(step)})]
+
+
+LONGEST_NAME = 26
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 1]}…"
+
+
+# Memory.
+def draw_memory(ax: Axes, result: LlmResult) -> None:
+    """Bytes alive by part at every point of the plan, against what HBM holds."""
+    size = palette.points(ax, 10.0, 1.5, 8.0)
+    palette.tidy(ax, size)
+    plan, capacity = result.memory, facts.capacity_bytes(result.shown)
+    x = np.arange(len(plan.points) + 1)
+    below = np.zeros(len(plan.points))
+    for part in _parts(plan):
+        above = below + np.array([point.parts.get(part, 0) for point in plan.points]) / 1e9
+        low, high = (np.append(y, y[-1]) for y in (below, above))
+        label = f"{facts.PARTS[part]} {words.bytes_text(plan.largest(part))}"
+        ax.fill_between(x, low, high, step="post", facecolor=PART_COLOURS[part], linewidth=0, label=label)
+        below = above
+    ax.axhline(capacity / 1e9, color=palette.INK, linewidth=0.9, linestyle=(0, (5, 2)))
+    top = max(capacity, plan.peak_bytes) / 1e9
+    ax.set(xlim=(0, len(plan.points)), ylim=(0, 1.16 * top))
+    ax.text(0.004, capacity / 1e9 + 0.015 * top, f"HBM {words.bytes_text(capacity)}", fontsize=0.9 * size,
+            color=palette.INK, va="bottom", transform=ax.get_yaxis_transform())  # fmt: skip
+    _mark_layers(ax, plan, size)
+    ax.set_ylabel("GB", fontsize=size, labelpad=2)
+    peak = f"{words.bytes_text(plan.peak_bytes)} at the peak ({plan.peak.operation})"
+    ax.set_title(f"Memory over {_when(result)}: {peak}", fontsize=1.1 * size, color=palette.INK, loc="left",
+                 weight="bold", pad=3)  # fmt: skip
+    key = ax.legend(loc="center left", bbox_to_anchor=(1.005, 0.5), fontsize=0.95 * size, frameon=False, reverse=True,
+                    handlelength=1.2, handleheight=0.9, labelcolor=palette.INK)  # fmt: skip
+    key.set_in_layout(True)
+
+
+def _when(result: LlmResult) -> str:
+    return {"generate": "the last decode step", "prefill": "the prefill"}.get(result.request.phase, "the step")
+
+
+def _parts(plan: MemoryPlan) -> list[str]:
+    return [part for part in PART_COLOURS if plan.largest(part)]
+
+
+_LAYER = re.compile(r"(?P<pass>forward |backward )?layer (?P<number>\d+)")
+
+
+def _mark_layers(ax: Axes, plan: MemoryPlan, size: float) -> None:
+    """Some layers' names where they begin, evenly chosen, and the ends."""
+    starts: dict[str, int] = {}
+    for i, point in enumerate(plan.points):
+        found = _LAYER.match(point.operation)
+        starts.setdefault(found[0] if found else point.operation, i)
+    names = list(starts)
+    room = palette.size_inches(ax)[0] * 72.0 / len(plan.points)
+    chosen: list[str] = []
+    free_from = -1.0
+    for name in names:
+        half = 0.55 * palette.text_width_points(name, 0.88 * size) / room
+        at = starts[name] + 0.5
+        if at - half > free_from and at + half < len(plan.points) + 1:
+            chosen.append(name)
+            free_from = at + half + 0.35 * size / room
+    ax.set_xticks([starts[name] + 0.5 for name in chosen], chosen)

@@ -1,0 +1,152 @@
+"""Every operation of a step on one roofline: FLOPs over HBM bytes against FLOPs a second, as large as its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sim.step import StepResult, peak_flops_per_s
+from viz import palette, words
+from viz.llm import facts
+from viz.roofline import plain_ticks
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+LARGEST_MARK, SMALLEST_MARK = 20.0, 3.5
+"""Diameters in points; area goes with time."""
+NAMED = 0.004
+"""Share of the step from which an operation is named."""
+WIDEST = 1e5
+"""FLOPs a byte beyond which a mark stands at the edge: next to nothing of it came from HBM."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One operation, all its kernels together."""
+
+    name: str
+    intensity: float
+    tflops: float
+    share: float
+    group: str
+
+
+def marks(step: StepResult) -> tuple[Mark, ...]:
+    """Operations that have FLOPs, the longest first."""
+    found = []
+    for name, rans in facts.by_name(step).items():
+        kernels = [kernel for ran in rans for kernel in ran.kernels]
+        flops = sum(ran.operation.work.flops for ran in rans)
+        time_s, moved = sum(kernel.time_s for kernel in kernels), facts.hbm_bytes(kernels)
+        groups = facts.time_by_group(rans)
+        if flops:
+            intensity = min(flops / moved if moved else WIDEST, WIDEST)
+            group = max(groups, key=groups.__getitem__)
+            found.append(Mark(name, intensity, flops / time_s / 1e12, time_s / step.wall_s, group))
+    return tuple(found)
+
+
+def draw_roofline(ax: Axes, step: StepResult) -> None:
+    """Roofs of HBM, tensor cores and CUDA cores, and a mark for every operation with FLOPs."""
+    size = palette.points(ax, 5.2, 3.6, 8.0)
+    palette.tidy(ax, size)
+    found, peak = marks(step), peak_flops_per_s(step.gpu, step.step) / 1e12
+    hbm = step.gpu.hbm.bandwidth_gb_per_s / 1e3  # TB/s
+    _ranges(ax, found, peak, hbm)
+    _roofs(ax, step, peak, hbm, size)
+    for mark in reversed(found):
+        edge = {"markeredgecolor": palette.INK, "markeredgewidth": 0.5}
+        diameter = max(LARGEST_MARK * mark.share**0.5, SMALLEST_MARK)
+        shape = ">" if mark.intensity >= WIDEST else "o"
+        ax.plot([mark.intensity], [mark.tflops], shape, color=facts.COLOURS[mark.group], markersize=diameter, **edge)
+    _name(ax, [mark for mark in found if mark.share >= NAMED], size)
+    plain_ticks(ax)
+    ax.set_xlabel("FLOPs for each byte of HBM traffic", fontsize=size, labelpad=2)
+    ax.set_ylabel("TFLOP/s", fontsize=size, labelpad=2)
+    ax.grid(which="major", color=palette.RULE, linewidth=0.35)
+    ax.set_axisbelow(True)
+    title = "Every operation on the roofline; area is time"
+    ax.set_title(title, fontsize=1.1 * size, color=palette.INK, loc="left", weight="bold", pad=3)
+
+
+def _ranges(ax: Axes, found: Sequence[Mark], peak: float, hbm: float) -> None:
+    x = [mark.intensity for mark in found] + [peak / hbm]
+    y = [mark.tflops for mark in found] + [peak]
+    ax.set(xscale="log", yscale="log", xlim=(min(x) / 3, max(x) * 5), ylim=(min(y) / 4, max(y) * 2.5))
+
+
+def _roofs(ax: Axes, step: StepResult, peak: float, hbm: float, size: float) -> None:
+    low, high = ax.get_xlim()
+    ridge = peak / hbm
+    look: dict[str, Any] = {"linewidth": 1.2, "zorder": 1.5}
+    ax.plot([low, ridge], [low * hbm, peak], color=palette.LEVELS["hbm"], **look)
+    ax.plot([ridge, high], [peak, peak], color=palette.LEVELS["tensor"], **look)
+    text: dict[str, Any] = {"fontsize": 0.9 * size, "color": palette.INK}
+    ax.annotate(f"{words.flops_text(peak * 1e12)} at boost", (high, peak), (-3, 3), textcoords="offset points",
+                ha="right", va="bottom", **text)  # fmt: skip
+    at = max(low, ax.get_ylim()[0] / hbm) * 1.6
+    ax.annotate(f"HBM {words.rate_text(hbm * 1e12)}", (at, at * hbm), (-2, 6), textcoords="offset points", ha="right",
+                va="bottom", **text) if at > 3 * low else ax.annotate(
+        f"HBM {words.rate_text(hbm * 1e12)}", (0.02, 0.96), xycoords="axes fraction", ha="left", va="top", **text
+    )  # fmt: skip
+    cuda = step.gpu.cuda_core.fp32_flops_per_clk_per_sm * step.gpu.sm.count * step.gpu.clock.boost_mhz / 1e6
+    if cuda < peak:
+        ax.plot([cuda / hbm, high], [cuda, cuda], color=palette.MUTED, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1.5)
+        ax.annotate(f"CUDA cores {words.flops_text(cuda * 1e12)}", (high, cuda), (-3, 2), textcoords="offset points",
+                    ha="right", va="bottom", **text)  # fmt: skip
+
+
+# Names: each beside its mark, at the first of some places that is free.
+Box = tuple[float, float, float, float]
+PLACES = [(dx, dy) for far in (1.0, 2.2, 3.6, 5.2) for dx, dy in
+          ((far, 0), (-far, 0), (far, far), (-far, far), (far, -far), (-far, -far), (0, far), (0, -far))]  # fmt: skip
+
+
+def _name(ax: Axes, named: Sequence[Mark], size: float) -> None:
+    """Names of marks, the longest operations first; one for which there is no room is left out."""
+    font, dpi = 0.9 * size, ax.get_figure(root=True).dpi  # type: ignore[union-attr]
+    scale = dpi / 72.0
+    ends = ax.transAxes.transform([(0, 0), (1, 1)])
+    centres = [ax.transData.transform((mark.intensity, mark.tflops)) for mark in named]
+    radii = [max(LARGEST_MARK * mark.share**0.5, SMALLEST_MARK) / 2 * scale for mark in named]
+    taken: list[Box] = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centres, radii, strict=True)]
+    taken += [_box(text) for text in ax.texts]
+    for i, mark in enumerate(named):
+        width, height = palette.text_width_points(mark.name, font) * scale, 1.15 * font * scale
+        for dx, dy in PLACES:
+            box = _beside(centres[i], radii[i], (dx * font * 0.8 * scale, dy * font * 0.8 * scale), (width, height))
+            inside = box[0] > ends[0][0] and box[1] > ends[0][1] and box[2] < ends[1][0] and box[3] < ends[1][1]
+            if inside and not any(_meet(box, other) for other in taken):
+                taken.append(box)
+                _write(ax, mark.name, centres[i], box, font, far=abs(dx) + abs(dy) > 1.5)
+                break
+
+
+def _beside(centre: Any, radius: float, shift: tuple[float, float], extent: tuple[float, float]) -> Box:
+    """Box of a text shifted from a mark, in pixels."""
+    (x, y), (dx, dy), (width, height) = centre, shift, extent
+    reach = radius + 2.0
+    left = x + dx + reach if dx > 0 else x + dx - reach - width if dx < 0 else x - width / 2
+    middle = y + dy + (reach + height / 2) * ((dy > 0) - (dy < 0)) * (dx == 0)
+    return left, middle - height / 2, left + width, middle + height / 2
+
+
+def _meet(a: Box, b: Box) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
+
+
+def _box(text: Any) -> Box:
+    box = text.get_window_extent()
+    return box.x0, box.y0, box.x1, box.y1
+
+
+def _write(ax: Axes, name: str, centre: Any, box: Box, font: float, far: bool) -> None:
+    inverse = ax.transAxes.inverted()
+    x, y = inverse.transform(((box[0] + box[2]) / 2, (box[1] + box[3]) / 2))
+    ax.text(x, y, name, transform=ax.transAxes, fontsize=font, color=palette.INK, ha="center", va="center", zorder=6)
+    if far:
+        end = min(max(centre[0], box[0]), box[2]), min(max(centre[1], box[1]), box[3])
+        (x0, y0), (x1, y1) = inverse.transform([tuple(centre), end])
+        ax.plot([x0, x1], [y0, y1], transform=ax.transAxes, color=palette.MUTED, linewidth=0.4, zorder=1.8)
