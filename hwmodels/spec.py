@@ -206,6 +206,7 @@ class Launch(Section):
     stream_us: float = quantity(0, 100_000, "from one empty kernel to the next, launched one by one into a stream")
     graph_us: float = quantity(0, 100_000, "from one empty kernel to the next inside a graph")
     sync_us: float = quantity(0, 1e6, "one launch and waiting for its end")
+    eager_us: float = constant(0, 100_000, "host time that an eager PyTorch program spends on one operation of a model")
 
 
 class Kernel(Section):
@@ -246,6 +247,38 @@ class Persistent(Section):
     )
     store_weight: float = constant(0, 100, "L2 time of a byte that TMA stores, one stored by threads being 1")
     memset_us: float = constant(0, 1000, "clearing the tile counter before a kernel of more than two tiles a CTA")
+
+
+class Streaming(Section):
+    """Kernels that move data and compute little. `*_thread_cycles`: what an element takes a thread of a lone CTA, waits
+    for its own instructions included; `*_issue_cycles`: what it takes of an SM whose CTAs all compute."""
+
+    cta_ns: float = constant(0, 1000, "from one CTA to the next of a grid of many short CTAs, over the whole GPU")
+    code_us: float = constant(
+        0, 1000, "fetching the instructions of a kernel that other kernels have driven out of the caches"
+    )
+    copy_fraction: float = constant(0.01, 1, "of HBM's peak that long streams reach that read and write alike")
+    dirty_fraction: float = constant(0, 1, "of L2's capacity that may hold bytes not yet written to memory")
+    reread_fraction: float = constant(
+        0.01, 1, "of L2's capacity, bytes of resident rows up to which all stay for a later pass"
+    )
+    reduction_cycles: float = constant(0, 1e6, "combining one value of all threads of a CTA")
+    silu_thread_cycles: float = constant(0, 1e6, "x / (1 + exp(-x))")
+    silu_issue_cycles: float = constant(0, 1e6, "x / (1 + exp(-x))")
+    gelu_thread_cycles: float = constant(0, 1e6, "gelu by erf")
+    gelu_issue_cycles: float = constant(0, 1e6, "gelu by erf")
+    strided_thread_cycles: float = constant(0, 1e6, "element taken alone, its address computed from its number")
+    strided_issue_cycles: float = constant(0, 1e6, "element taken alone, its address computed from its number")
+    sector_request_bytes: float = constant(0, 1e6, "L2 time of a lone sector, in bytes of whole lines")
+    layer_norm_thread_cycles: float = constant(0, 1e6, "both passes over an element, running mean and variance")
+    layer_norm_issue_cycles: float = constant(0, 1e6, "both passes over an element, running mean and variance")
+    rms_norm_issue_cycles: float = constant(0, 1e6, "both passes over an element, sum of squares")
+    special_cycles: float = constant(0, 1e6, "exponential or division in softmax")
+    softmax_thread_cycles: float = constant(0, 1e6, "element of a warp that holds its row, exponential and division")
+    softmax_cycles: float = constant(0, 1e6, "element of softmax beside exponentials and division")
+    softmax_scalar_cycles: float = constant(0, 1e6, "the same where a thread's elements are loaded one by one")
+    gather_weight: float = constant(0, 100, "HBM time of a byte of rows picked by index, one of a long read being 1")
+    adamw_thread_cycles: float = constant(0, 1e6, "element of the fused AdamW update")
 
 
 class SplitK(Section):
@@ -313,6 +346,7 @@ class Gpu(BaseModel):
     kernel: Kernel
     multistage: Multistage
     persistent: Persistent
+    streaming: Streaming
     split_k: SplitK
     coalescing: Coalescing
     attention: Attention

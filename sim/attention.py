@@ -22,6 +22,7 @@ from sim.schedule.attention import (
 )
 from sim.schedule.attention_plan import build_attention_plan
 from sim.schedule.plan import Plan
+from sim.unfused import passed, unfused_kernels
 from workloads.attention import Attention
 
 ROLES = ("q", "k", "v")
@@ -44,18 +45,16 @@ def attention_kernels(
 ) -> tuple[KernelResult, ...]:
     """The kernels of one call, in launch order. Their sum is the call's time, without gaps.
 
-    `backend`: "flash" (FlashAttention-2 as PyTorch ships it), "cudnn" (Hopper), "flash3" (not measured) or "math" (the
-    unfused products in fp32). `resident`: fraction of "q", "k" and "v" that lies in L2 at the start; K and V as their
+    `backend`: "flash" (FlashAttention-2 as PyTorch ships it), "cudnn" (Hopper), "flash3" (not measured), "math" or
+    "unfused" (`sim.unfused`). `resident`: fraction of "q", "k" and "v" that lies in L2 at the start; K and V as their
     mean.
     Not modelled: dropout, bias, alibi, soft capping.
     Raises ConfigError for what no kernel of the backend takes, and for a role or fraction that is none.
     """
     resident = _checked(resident or {})
     check_backend(work, gpu, backend)
-    if backend == "math":
-        from sim.unfused import unfused_kernels
-
-        return unfused_kernels(work, gpu, options)
+    if backend in ("math", "unfused"):
+        return unfused_kernels(work, gpu, options, "fp32" if backend == "math" else work.dtype)
     if work.phase == "backward":
         return _backward(work, gpu, options, resident)
     kernel = FORWARD[backend](work, gpu)
@@ -134,18 +133,12 @@ def _backward(work: Attention, gpu: Gpu, options: Options, resident: Mapping[str
     main = _main(kernel, plan, work, gpu, options, {})
     dq32 = work.batch * work.heads * work.q_len * work.head_dim * FP32_BYTES
     rows = work.batch * work.heads * work.q_len * FP32_BYTES
-    before = _stream("dot_do_o", gpu, main, work, 2 * work.q_bytes, dq32 + rows)
-    after = [_stream("convert_dq", gpu, main, work, dq32, work.q_bytes)]
+    before = _pass(gpu, work, "dot_do_o", 2 * work.q_bytes, dq32 + rows)
+    after = [_pass(gpu, work, "convert_dq", dq32, work.q_bytes)]
     if work.group > 1:
-        after.append(_stream("add_dkv", gpu, main, work, work.kv_bytes * work.group, work.kv_bytes))
+        after.append(_pass(gpu, work, "add_dkv", work.kv_bytes * work.group, work.kv_bytes))
     return before, main, *after
 
 
-def _stream(name: str, gpu: Gpu, main: KernelResult, work: Attention, read: int, write: int) -> KernelResult:
-    """A kernel that passes over its data once, taken as whole. What fits into half of L2 is still there."""
-    keeps = read <= gpu.l2.capacity_mib * 2**20 / 2
-    hbm_s = (0 if keeps else read + write) / (gpu.hbm.bandwidth_gb_per_s * gpu.hbm.copy_fraction * 1e9)
-    l2_s = (read + write) / (gpu.split_k.reduce_gb_per_s * 1e9)
-    hbm = (0, 0) if keeps else (read, write)
-    time_s = gpu.split_k.reduce_floor_us * 1e-6 + max(l2_s, hbm_s)
-    return with_energy(gpu, small_kernel(name, time_s, main.sm_mhz, (read, write), hbm), work.dtype)
+def _pass(gpu: Gpu, work: Attention, name: str, read: int, write: int) -> KernelResult:
+    return with_energy(gpu, passed(gpu, name, read, write), work.dtype)

@@ -2,7 +2,7 @@
 
 What is modelled
 - The host thread issues commands in order. A stream launch costs it `launch.stream_us`; a CUDA graph is launched
-  once for that price. At the end it waits for the GPU, which costs what `launch.sync_us` holds beyond one launch.
+  once for that price; an eager program spends `launch.eager_us` on the first launch of each operation. At the end it waits for the GPU, which costs what `launch.sync_us` holds beyond one launch.
 - Streams run their commands in order; a command may also wait for commands of other streams (events).
 - One copy engine a direction, first come first served. A copy takes a set-up time (`pcie.copy_latency_us`, the call
   included) and then moves at the measured rate of its kind. Pinned copies are asynchronous. Pageable ones pass
@@ -242,7 +242,7 @@ class _HostThread:
             piece = launch.weights + suffix
             after = [*after, (yield from self._stream_in(launch, part, piece))]
             frees = (*frees, piece)
-        yield from self._pay_launch(launch.name + suffix)
+        yield from self._pay_launch(launch.name + suffix, launch.first and i == 0)
         work = self._compute(launch.name + suffix, part.kernel_s, creates, frees)
         done = self._world.enqueue("compute", work, after)
         if launch.weights:
@@ -276,11 +276,12 @@ class _HostThread:
         for tensor in frees:
             self._world.hbm.free(tensor)
 
-    def _pay_launch(self, name: str) -> Work:
+    def _pay_launch(self, name: str, first: bool) -> Work:
         """The host time of one launch; a graph is launched once, with its first kernel."""
-        if self._program.launch_mode == "stream" or self._n_launched == 0:
+        costs, mode = self._world.gpu.launch, self._program.launch_mode
+        if mode != "graph" or self._n_launched == 0:
             start_s = self._world.env.now
-            yield self._world.env.timeout(self._world.gpu.launch.stream_us * 1e-6)
+            yield self._world.env.timeout((costs.eager_us if mode == "eager" and first else costs.stream_us) * 1e-6)
             self._world.note("host", f"launch {name}", start_s)
         self._n_launched += 1
 

@@ -33,7 +33,7 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class How:
-    """How a step is launched: `launch` "graph" or "stream"; `attention`, the library it comes from; `tile`, how GEMM
+    """How a step is launched: `launch` "graph", "stream" or "eager" (PyTorch's own pace); `attention`, the library it comes from; `tile`, how GEMM
     kernels are chosen; `cold`, without what kernels leave each other in L2; `stream_weights`, from host memory."""
 
     launch: str = "stream"
@@ -276,7 +276,7 @@ def _advice(result: LlmResult, gpu: Gpu, tell: Progress) -> tuple[dict[str, Any]
 def _changes(result: LlmResult) -> Sequence[tuple[str, Llm, How]]:
     request, how, execution = result.request, result.how, result.request.execution
     found: list[tuple[str, Llm, How]] = []
-    if how.launch == "stream":
+    if how.launch != "graph":
         found.append(("launch as a graph", request, dataclasses.replace(how, launch="graph")))
     if execution.fusion != "full":
         found.append(("fuse kernels fully", request.but(program="eager", fusion="full"), how))

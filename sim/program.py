@@ -10,7 +10,9 @@ from hwmodels.errors import ConfigError
 HOMES = ("hbm", "pinned", "pageable")
 """Where a tensor starts, or a result ends: GPU memory, page-locked or ordinary host memory."""
 
-LAUNCH_MODES = ("stream", "graph")
+LAUNCH_MODES = ("stream", "graph", "eager")
+"""How kernels are launched: one by one into a stream, all at once as a graph, or one by one by an eager program, which
+spends time of its own on each operation."""
 
 KernelTime = Callable[[float], float]
 """Background HBM rate (GB/s, from copies in flight) -> duration of one kernel (s). Pure; memoised by its owner."""
@@ -46,6 +48,8 @@ class Launch:
     writes: tuple[str, ...]
     parts: tuple[Part, ...]
     weights: str = ""
+    first: bool = True
+    """Whether it is its operation's first: the one on which an eager program spends its time."""
 
 
 @dataclass(frozen=True)
@@ -100,8 +104,11 @@ class Program:
     def freed_after(self) -> list[tuple[str, ...]]:
         """For each launch, the tensors it is the last to read, except results and residents."""
         kept = {*self.residents(), *self.results()}
-        last_read = {name: i for name, i in self.last_reader().items() if name not in kept}
-        return [tuple(name for name, last in last_read.items() if last == i) for i in range(len(self.launches))]
+        freed: list[list[str]] = [[] for _ in self.launches]
+        for name, last in self.last_reader().items():
+            if name not in kept:
+                freed[last].append(name)
+        return [tuple(names) for names in freed]
 
 
 def _one_of(what: str, value: str, allowed: Sequence[str]) -> None:

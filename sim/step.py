@@ -114,7 +114,7 @@ def run_step(
 ) -> StepResult:
     """Simulate `step` on `gpu`.
 
-    `launch`: "graph" or "stream"; `attention` and `tile` as `sim.operation.Kernels`; `cold`: every kernel finds L2
+    `launch`: "graph", "stream" or "eager"; `attention` and `tile` as `sim.operation.Kernels`; `cold`: every kernel finds L2
     without its operands; `stream_weights`: weights of products lie in pinned host memory and are brought in one by one,
     the next while this one is used; `options.sustained`: the step repeats for long, so that the board's power limits
     the clock.
@@ -220,8 +220,9 @@ def _launches(ran: Ran, step: Step, stream_weights: bool) -> Iterator[Launch]:
         others = tuple(name for name in reads if name != weight)
         yield Launch(operation.name, others, operation.writes, (part,), weight)
         return
-    for kernel in ran.kernels:
-        yield Launch(operation.name, reads, operation.writes, (Part(_constant(kernel.time_s)),))
+    for i, kernel in enumerate(ran.kernels):
+        part = Part(_constant(kernel.time_s))
+        yield Launch(operation.name, reads, operation.writes, (part,), first=i == 0)
 
 
 def _constant(time_s: float) -> Callable[[float], float]:

@@ -54,16 +54,27 @@ OPS = {
     "argmax": Op(1, 0, 1, row_bytes=INDEX_BYTES),
     "fill": Op(0, 1, 0),
     "embedding": Op(1, 1, 0, row_bytes=INDEX_BYTES),
-    "adamw": Op(4, 3, 12, fixed_dtype="fp32"),
+    "reduce": Op(1, 1, 1),
+    "silu_backward": Op(2, 1, 6),
+    "gelu_backward": Op(2, 1, 18),
+    "softmax_backward": Op(2, 1, 4),
+    "log_softmax_backward": Op(2, 1, 4),
+    "rms_norm_backward": Op(2, 1, 8, vectors=1),
+    "layer_norm_backward": Op(2, 1, 12, vectors=1),
+    "embedding_backward": Op(1, 1, 1, row_bytes=INDEX_BYTES),
+    "adamw": Op(4, 3, 12),
+    "adamw_mixed": Op(7, 7, 12),
 }
 """An add, multiply, divide or transcendental counts 1, as in `workloads.gemm.EPILOGUES`. "adamw": parameter, gradient
-and two moments in, all but the gradient out. "embedding": the rows gathered, and their indices."""
+and two moments in, all but the gradient out; "adamw_mixed": a 2-byte gradient and fp32 weight and moments in, these and
+the 2-byte weight out, counted in tensors of 2 bytes. "embedding": the rows gathered, and their indices."""
 
 
 @dataclass(frozen=True)
 class Stream:
     """One operation on [rows, width]. `out_dtype`: type of what is written, if not that of what is read. `strided`: its
-    inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take elements one by one.
+    inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take elements one by one. `fan_in`: of "reduce", elements that each one written is the
+    sum of.
 
     Raises `ConfigError` for a value outside its range.
     """
@@ -74,12 +85,14 @@ class Stream:
     dtype: str = "bf16"
     out_dtype: str | None = None
     strided: bool = False
+    fan_in: int = 1
 
     def __post_init__(self) -> None:
         check_choice("op", self.op, tuple(OPS), WHERE)
         check_integer("width", self.width, 1, MAX_ELEMENTS, WHERE)
         check_integer("rows", self.rows, 1, MAX_ELEMENTS // self.width, WHERE)
         check_choice("dtype", self.dtype, DTYPES, WHERE)
+        check_integer("fan_in", self.fan_in, 1, MAX_ELEMENTS if self.op == "reduce" else 1, WHERE)
         if self.out_dtype is not None:
             check_choice("out_dtype", self.out_dtype, DTYPES, WHERE)
 
@@ -101,13 +114,14 @@ class Stream:
     @property
     def flops(self) -> int:
         """Counted as `OPS` says; they run on the CUDA cores."""
-        return OPS[self.op].flops * self.elements
+        return OPS[self.op].flops * self.fan_in * self.elements
 
     @property
     def read_bytes(self) -> int:
         """Every input read once."""
         op = OPS[self.op]
-        return (op.inputs * self.elements + op.vectors * self.width) * self.element_bytes + op.row_bytes * self.rows
+        data = op.inputs * self.fan_in * self.elements + op.vectors * self.width
+        return data * self.element_bytes + op.row_bytes * self.rows
 
     @property
     def write_bytes(self) -> int:

@@ -15,7 +15,7 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from workloads.attention import Attention
 
-BACKENDS = ("flash", "cudnn", "flash3", "math")
+BACKENDS = ("flash", "cudnn", "flash3", "math", "unfused")
 HALF_TYPES = ("fp16", "bf16")
 FLASH_WIDTHS = (32, 64, 96, 128, 192, 256)
 """Head dimensions that FlashAttention-2 is compiled for; others take the next one (static_switch.h)."""
@@ -25,6 +25,8 @@ MAX_SPLITS = 128
 ALMOST_FULL, GOOD_ENOUGH = 0.8, 0.85
 """Slices of keys: none where heads and query blocks fill as much of two CTAs an SM; else the fewest with as much of the
 best filling (num_splits_heuristic)."""
+FEW_BLOCKS = 4
+"""Blocks of keys that FlashAttention-3 does not slice."""
 FLASH_REGISTERS, SPLIT_REGISTERS = 255, 246
 CUDNN_ROWS, CUDNN_KEYS, CUDNN_THREADS_REGISTERS = 128, 128, 168
 CUDNN_STAGES = 4
@@ -83,7 +85,7 @@ def check_backend(work: Attention, gpu: Gpu, backend: str) -> None:
     """Raise ConfigError where `backend` has no kernel for `work` on `gpu`."""
     if backend not in BACKENDS:
         raise refused(f"backend = {str(backend)[:40]!r}", f"one of {', '.join(BACKENDS)}")
-    if backend == "math":
+    if backend in ("math", "unfused"):
         return
     if work.dtype not in HALF_TYPES:
         raise refused(f"dtype = {work.dtype!r} with backend {backend!r}", f"{' or '.join(HALF_TYPES)}; math takes fp32")
@@ -95,6 +97,8 @@ def check_backend(work: Attention, gpu: Gpu, backend: str) -> None:
         raise refused(f"backend = {backend!r}", f"flash or math on {gpu.name}: only its Hopper kernels are known")
     if work.phase == "backward" and backend != "flash":
         raise refused(f"backend = {backend!r} with phase 'backward'", "flash")
+    if work.phase == "backward" and work.window is not None and not work.causal:
+        raise refused(f"window = {work.window} with phase 'backward'", "None unless causal")
 
 
 # FlashAttention-2.
@@ -146,6 +150,15 @@ def n_splits(n_items: int, n_sms: int, n_blocks: int) -> int:
             filling[splits] = waves / math.ceil(waves)
     best = max(filling.values())
     return next(splits for splits, share in filling.items() if share >= GOOD_ENOUGH * best)
+
+
+def n_splits3(n_items: int, n_sms: int, n_blocks: int) -> int:
+    """FlashAttention-3's slices of the keys (hopper/heuristics.h): one CTA an SM, none for few blocks."""
+    if n_items >= ALMOST_FULL * n_sms or n_blocks <= FEW_BLOCKS:
+        return 1
+    waves = [n_items * splits / n_sms for splits in range(1, min(MAX_SPLITS, n_sms, n_blocks) + 1)]
+    filling = [each / math.ceil(each) for each in waves]
+    return 1 + next(i for i, share in enumerate(filling) if share >= GOOD_ENOUGH * max(filling))
 
 
 def packed(work: Attention) -> bool:
@@ -230,10 +243,14 @@ def flash3_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
     smem = min(2 * width * (CUDNN_ROWS + 4 * keys), int(gpu.smem.max_kib_per_cta * 1024))
     swap = packed(work)
     rows, heads = (work.group, work.kv_heads) if swap else (work.q_len, work.heads)
+    masked = work.q_len > 1 and (work.causal or work.window is not None)
+    items = work.batch * heads * -(-rows // CUDNN_ROWS)
+    splits = 1 if masked else n_splits3(items, gpu.sm.count, -(-work.kv_len // keys))  # slices all masked: not modelled
     return AttentionKernel(
         "flash3_fwd",
         "flash3",
         *(CUDNN_ROWS, keys, width, 12, CUDNN_THREADS_REGISTERS, smem, rows, heads),
+        splits=splits,
         mma="wgmma",
         persistent=True,
         stages=4,

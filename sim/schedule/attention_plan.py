@@ -22,7 +22,6 @@ from sim.schedule.config import KernelConfig
 from sim.schedule.plan import SWITCHES, Plan, hbm_latency_fs, sectors_per_piece, spare_mhz
 from sim.schedule.resources import Occupancy, cta_limits, flops_per_clk_per_sm
 from workloads.attention import MATMULS, Attention
-from workloads.dtypes import BYTES
 
 STEPS = 2
 """k-iterations of a block: K and V, or Q and dO."""
@@ -141,7 +140,7 @@ def beside_cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> float:
 
 def _masked_blocks(kernel: AttentionKernel, work: Attention) -> int:
     """Blocks of keys of an item that hold masked scores (n_masking_steps in flash_fwd_kernel.h)."""
-    if _is_backward(kernel) or kernel.rows != work.q_len or not work.causal:
+    if _is_backward(kernel) or work.q_len == 1 or not work.causal:
         return 0
     even = work.kv_len % kernel.block_kv == 0 and work.q_len % kernel.block_q == 0
     return -(-kernel.block_q // kernel.block_kv) + (0 if even else 1)

@@ -1,0 +1,349 @@
+"""Kernels bound by memory, in closed form: elementwise, norms, softmax, copies, gathers, optimizer.
+
+    time = launch + one CTA's round trips + what takes longest of (SMs, HBM, L2, launching the CTAs)
+
+1. A CTA makes its round trips to memory one after another; where a grid fits the SMs in one wave, all its CTAs make
+   them at the same time and nothing hides them. The slowest of all lines asked for comes later than the first.
+2. An SM works through its CTAs as a closed queueing network: they wait for memory beside each other, and take turns at
+   the schedulers (`period_s`).
+3. HBM reads what L2 does not hold and writes what L2 does not keep back, which is little: it writes dirty lines out
+   early. L2 spends time on reads, on filling what came from HBM, and on writes, which are dearer.
+4. A CTA after another is launched at a fixed rate.
+5. Where two of these take alike, they hinder each other, less so in a grid of many waves, whose CTAs have drifted
+   apart (`OVERLAP`).
+6. A kernel whose code other kernels have driven out of the caches fetches it first.
+
+Not modelled: TLB misses, strides that favour some memory channels, atomics, registers that spill.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hwmodels.errors import ConfigError
+from hwmodels.spec import Gpu
+from sim.call import Options
+from sim.energy import energy_j
+from sim.power import settled
+from sim.result import WINDOW_FIELDS, KernelResult, Windows
+from sim.schedule.streams import StreamKernel, stream_launches
+from workloads.stream import Stream
+
+OVERLAP = 3.0
+"""Exponent of the norm by which times of one wave add up that overlap: 1 would be none, infinity all. It grows with the
+number of waves. Least error on even-hash shapes of the H200's elementwise.csv."""
+LINES_AWAITED = 8
+"""Lines that a round trip of a CTA waits for: it is as fast as L2 only where all of them lie there."""
+ROLES = ("x", "w", "code")
+
+
+class Held(NamedTuple):
+    """Fractions that lie in L2 when a kernel starts: of its data, of the vectors its CTAs share, of its code."""
+
+    x: float = 0.0
+    w: float = 0.0
+    code: float = 0.0
+
+
+ALONE_AGAIN: Mapping[str, float] = {"w": 1.0, "code": 1.0}
+"""`resident` of a kernel launched again and again on other data, as tables of single kernels are measured."""
+
+
+class Traffic(NamedTuple):
+    """Bytes of one launch, and the time L2 spends on them in bytes read."""
+
+    hbm_read: float
+    hbm_write: float
+    l2_read: float
+    l2_write: float
+    l2_time: float
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds of one launch by cause."""
+
+    floor_s: float
+    """Outside the CTAs, fetching of code included."""
+    trips_hbm_s: float
+    trips_l2_s: float
+    """Round trips of one CTA: what HBM adds to them, and the rest."""
+    sm_s: float
+    """What the busiest SM takes beyond them."""
+    launch_s: float
+    hbm_s: float
+    l2_s: float
+    exponent: float
+
+    @property
+    def trips_s(self) -> float:
+        """All round trips of one CTA."""
+        return self.trips_hbm_s + self.trips_l2_s
+
+    @cached_property
+    def rest_s(self) -> float:
+        """What the launch takes beyond them."""
+        parts = (self.sm_s, max(self.launch_s, self.hbm_s, self.l2_s))
+        most = max(parts)
+        if most <= 0.0:
+            return 0.0
+        return float(most * math.fsum((part / most) ** self.exponent for part in parts) ** (1.0 / self.exponent))
+
+    @property
+    def total_s(self) -> float:
+        """The kernel's time."""
+        return self.floor_s + self.trips_s + self.rest_s
+
+    def waits(self, filled: float) -> dict[str, float]:
+        """As `KernelResult.waits`; `filled` is the share of CTA slots that the grid uses. What lies beyond the round
+        trips counts as what takes longest of it."""
+        longest = {"mma": self.sm_s, "start": self.launch_s, "hbm": self.hbm_s, "l2": self.l2_s}
+        shares = {"mma": 0.0, "hbm": self.trips_hbm_s, "l2": self.trips_l2_s, "start": self.floor_s}
+        shares[max(longest, key=lambda name: longest[name])] += self.rest_s
+        empty = dict.fromkeys(("sm_port", "barrier", "issue", "epilogue"), 0.0)
+        return {**{name: filled * part / self.total_s for name, part in shares.items()}, **empty, "idle": 1.0 - filled}
+
+
+def stream_kernels(
+    work: Stream, gpu: Gpu, options: Options, *, resident: Mapping[str, float] | None = None
+) -> tuple[KernelResult, ...]:
+    """Every launch of `work`, in order. `resident`: the fractions that lie in L2 at the start (0 where absent) of "x",
+    all that the operation reads of [rows, width]; of "w", vectors that all its rows share and indices; of "code", the
+    kernel's instructions (1 where the same kernel ran just before). What a first launch leaves to the next is found
+    here. Results are shared between calls: not to be changed.
+
+    Raises `ConfigError` for what is no such operation, another role, or a fraction outside 0 to 1.
+    """
+    if not isinstance(work, Stream):
+        raise ConfigError(f"workload = {str(work)[:60]!r}: must be a workloads.stream.Stream")
+    return _launched(work, gpu, options, _held(resident or {}))
+
+
+@lru_cache(maxsize=4096)
+def _launched(work: Stream, gpu: Gpu, options: Options, held: Held) -> tuple[KernelResult, ...]:
+    """As `stream_kernels`, kept: a model repeats its layers. Launches alike share one result."""
+    found: list[KernelResult] = []
+    before: dict[tuple[StreamKernel, Held], KernelResult] = {}
+    for kernel in stream_launches(work, gpu):
+        if (kernel, held) not in before:
+            before[kernel, held] = _run(kernel, gpu, options, held)
+        found.append(before[kernel, held])
+        held = _after(kernel, gpu, held)
+    return tuple(found)
+
+
+def _held(resident: Mapping[str, float]) -> Held:
+    for role, fraction in resident.items():
+        if role not in ROLES:
+            raise ConfigError(f"resident role = {str(role)[:60]!r}: must be one of {', '.join(ROLES)}")
+        if not 0.0 <= fraction <= 1.0:
+            raise ConfigError(f"resident {role} = {fraction:g}: must be from 0 to 1")
+    return Held(**{role: float(fraction) for role, fraction in resident.items()})
+
+
+def _after(kernel: StreamKernel, gpu: Gpu, held: Held) -> Held:
+    """What the next launch of the same operation finds: of a conversion's result what L2 kept, else what there was."""
+    if not kernel.feeds_next:
+        return held
+    return held._replace(x=min(1.0, gpu.streaming.reread_fraction * _l2_bytes(gpu) / kernel.write_bytes))
+
+
+def _run(kernel: StreamKernel, gpu: Gpu, options: Options, held: Held) -> KernelResult:
+    """The launch at a burst's clock, at a held one, or at the one that the board's power leaves."""
+
+    def at(mhz: float | None) -> KernelResult:
+        return _result(kernel, gpu, options, held, mhz)
+
+    burst = at(options.clock_mhz)
+    free = options.clock_mhz is None and "clock" not in options.without
+    by_power = options.sustained and not gpu.activity.sustained_tensor_mhz
+    return settled(gpu, burst, at) if by_power and free else burst
+
+
+def ctas_per_sm(kernel: StreamKernel, gpu: Gpu) -> tuple[int, str]:
+    """CTAs that one SM holds at once, and what bounds them."""
+    warps = -(-kernel.threads // gpu.sm.warp_size)
+    unit = gpu.registers.allocation_per_warp
+    registers = -(-kernel.registers * gpu.sm.warp_size // unit) * unit * warps
+    smem = kernel.smem_bytes + gpu.smem.reserved_bytes_per_cta
+    limits = {
+        "threads": gpu.sm.max_warps // warps,
+        "ctas": gpu.sm.max_ctas,
+        "registers": gpu.registers.per_sm // registers,
+        "shared memory": int(gpu.smem.kib_per_sm * 1024 // max(1, smem)),
+    }
+    limit = min(limits, key=lambda name: limits[name])
+    return max(1, limits[limit]), limit
+
+
+def period_s(n: int, alone_s: float, busy_s: float) -> float:
+    """Time that each of `n` CTAs of an SM takes, of which one alone takes `alone_s` and keeps the schedulers busy for
+    `busy_s` of it: exact mean value analysis of a closed queueing network of one server and a delay."""
+    waiting, period = 0.0, alone_s
+    for i in range(1, n + 1):
+        served = busy_s * (1.0 + waiting)
+        period = alone_s - busy_s + served
+        waiting = i * served / period if period else 0.0
+    return period
+
+
+def _clock_mhz(gpu: Gpu, n_ctas: int, options: Options, held_mhz: float | None) -> float:
+    if held_mhz or "clock" in options.without:
+        return min(held_mhz or gpu.clock.boost_mhz, gpu.clock.boost_mhz)
+    a = gpu.activity
+    spare = a.few_sms_mhz * max(0.0, 1 - (n_ctas - 1) / a.few_sms)
+    return min(a.active_mhz + spare, gpu.clock.boost_mhz)
+
+
+def _l2_bytes(gpu: Gpu) -> float:
+    return gpu.l2.capacity_mib * 2**20
+
+
+def _traffic(kernel: StreamKernel, gpu: Gpu, held: Held, slots: int) -> Traffic:
+    """Rows that a CTA reads again come from L1, from L2 where those of all CTAs of an SM are too many for L1, and from
+    HBM where those of all SMs, with what they write, are too many for L2."""
+    share, keeps = min(1.0, slots / kernel.n_ctas), gpu.streaming.reread_fraction
+    again = kernel.rereads * kernel.read_bytes
+    l1_bytes = gpu.smem.kib_per_sm * 2**10 * gpu.sm.count
+    from_l2 = again * _lost(share * kernel.read_bytes, keeps * l1_bytes)
+    from_hbm = from_l2 * _lost(share * (kernel.read_bytes + kernel.write_bytes), keeps * _l2_bytes(gpu))
+    hbm_read = (1.0 - held.x) * kernel.read_bytes + (1.0 - held.w) * kernel.vector_bytes + from_hbm
+    hbm_write = max(0.0, kernel.write_bytes - gpu.streaming.dirty_fraction * _l2_bytes(gpu))
+    reads = kernel.l2_read_bytes + kernel.vector_bytes + from_l2
+    asked = (kernel.request_bytes or kernel.l2_read_bytes) + kernel.vector_bytes + from_l2
+    l2_time = asked + hbm_read + gpu.l2.write_weight * kernel.write_bytes
+    return Traffic(hbm_read, hbm_write, reads, kernel.write_bytes, l2_time)
+
+
+def _lost(n_bytes: float, room: float) -> float:
+    """Fraction of what is read again that a cache has lost by then; it keeps all of `room` bytes, none of twice as
+    many."""
+    return min(1.0, max(0.0, n_bytes / room - 1.0))
+
+
+def _hbm_s(kernel: StreamKernel, traffic: Traffic, gpu: Gpu) -> float:
+    """Reads, writes and the turns between them, at the rates of long ones."""
+    peak = gpu.hbm.bandwidth_gb_per_s * 1e9
+    read, write = 1.0 / gpu.hbm.read_fraction, 1.0 / gpu.hbm.write_fraction
+    turn = max(0.0, 2.0 / gpu.streaming.copy_fraction - read - write)
+    at_peak = traffic.hbm_read * kernel.hbm_weight * read + traffic.hbm_write * write
+    return (at_peak + turn * min(traffic.hbm_read, traffic.hbm_write)) / peak
+
+
+def _waits_for_hbm(held: float) -> float:
+    """Of round trips, those that wait for HBM where the fraction `held` lies in L2."""
+    return 1.0 - held**LINES_AWAITED
+
+
+def _trips_hbm_s(kernel: StreamKernel, gpu: Gpu, held: Held) -> float:
+    """What HBM adds to a CTA's round trips: its latency, and the slowest of all lines that the grid asks for."""
+    lines = kernel.read_bytes / gpu.l2.line_bytes
+    first = kernel.trips * gpu.hbm.latency_ns + gpu.hbm.spread_ns * math.log2(1.0 + lines)
+    vectors = kernel.vector_trips * gpu.hbm.latency_ns
+    return (first * _waits_for_hbm(held.x) + vectors * _waits_for_hbm(held.w)) * 1e-9
+
+
+def _sm_s(kernel: StreamKernel, gpu: Gpu, alone_s: float, hz: float) -> float:
+    """CTAs that follow one another on the busiest SM, from its first to its last."""
+    per_sm, _ = ctas_per_sm(kernel, gpu)
+    waves, rest = divmod(kernel.n_ctas, per_sm * gpu.sm.count)
+    busy = min(kernel.issue_cycles / hz, alone_s)
+    full = period_s(per_sm, alone_s + gpu.kernel.turnround_cycles / hz, busy) if waves else 0.0
+    return waves * full + (period_s(-(-rest // gpu.sm.count), alone_s, busy) if rest else 0.0)
+
+
+def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: float, slots: int) -> Times:
+    l2_cycles = gpu.l2.latency_cycles + 0.5 * gpu.l2.far_latency_cycles * (gpu.l2.partitions > 1)
+    trips_hbm = _trips_hbm_s(kernel, gpu, held)
+    trips_l2 = (kernel.trips + kernel.l2_trips + kernel.vector_trips) * l2_cycles / hz
+    trips, instructions = trips_hbm + trips_l2, kernel.cycles / hz
+    cta_s = gpu.streaming.cta_ns * 1e-9
+    last_of_wave = (min(kernel.n_ctas, slots) - 1) * cta_s + instructions
+    return Times(
+        floor_s=(gpu.kernel.floor_us + (1.0 - held.code) * gpu.streaming.code_us) * 1e-6,
+        trips_hbm_s=trips_hbm,
+        trips_l2_s=trips_l2,
+        sm_s=max(last_of_wave, _sm_s(kernel, gpu, trips + instructions, hz) - trips),
+        launch_s=(kernel.n_ctas - 1) * cta_s,
+        hbm_s=_hbm_s(kernel, traffic, gpu),
+        l2_s=traffic.l2_time / (gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6),
+        exponent=OVERLAP * max(1.0, kernel.n_ctas / slots),
+    )
+
+
+def _result(kernel: StreamKernel, gpu: Gpu, options: Options, held: Held, held_mhz: float | None) -> KernelResult:
+    mhz = _clock_mhz(gpu, kernel.n_ctas, options, held_mhz)
+    per_sm, limit = ctas_per_sm(kernel, gpu)
+    slots = per_sm * gpu.sm.count
+    traffic = _traffic(kernel, gpu, held, slots)
+    times = _times(kernel, traffic, gpu, held, mhz * 1e6, slots)
+    found = KernelResult(
+        name=kernel.name,
+        time_s=times.total_s,
+        sm_cycles=times.total_s * mhz * 1e6,
+        sm_mhz=mhz,
+        config=_config(kernel),
+        flops_executed=kernel.flops,
+        bytes=_bytes(traffic),
+        requests={},
+        lookups={},
+        utilisation=_utilisation(kernel, traffic, times, gpu, mhz * 1e6),
+        waits=times.waits(min(1.0, kernel.n_ctas / slots)),
+        occupancy=_occupancy(kernel, gpu, per_sm, limit),
+        waves=kernel.n_ctas / slots,
+        sampled=False,
+        n_events=0,
+        windows=Windows(1, np.zeros((0, len(WINDOW_FIELDS)))),
+    )
+    return replace(found, energy_j=energy_j(gpu, found, "fp32", options.data))
+
+
+def _config(kernel: StreamKernel) -> dict[str, Any]:
+    return {
+        "family": "streaming",
+        "mma": "fma",
+        "n_ctas": kernel.n_ctas,
+        "threads": kernel.threads,
+        "registers_per_thread": kernel.registers,
+        "smem_bytes": kernel.smem_bytes,
+    }
+
+
+def _occupancy(kernel: StreamKernel, gpu: Gpu, per_sm: int, limit: str) -> dict[str, Any]:
+    return {
+        "ctas_per_sm": per_sm,
+        "warps_per_sm": per_sm * -(-kernel.threads // gpu.sm.warp_size),
+        "limit": limit,
+        "registers_per_thread": kernel.registers,
+        "smem_bytes_per_cta": kernel.smem_bytes,
+    }
+
+
+def _bytes(traffic: Traffic) -> dict[str, dict[str, int]]:
+    """SMs receive what L2 sends them: no multicast, and what L1 serves is not counted."""
+    pairs = {
+        "hbm": (traffic.hbm_read, traffic.hbm_write),
+        "l2": (traffic.l2_read, traffic.l2_write),
+        "sm": (traffic.l2_read, traffic.l2_write),
+    }
+    return {level: {"read": round(read), "write": round(write)} for level, (read, write) in pairs.items()}
+
+
+def _utilisation(kernel: StreamKernel, traffic: Traffic, times: Times, gpu: Gpu, hz: float) -> dict[str, float]:
+    """Busy fractions of the time inside the CTAs; "tensor" is the CUDA cores' schedulers, as `mma` says."""
+    inside = times.total_s - times.floor_s
+    ports = max(traffic.l2_read / gpu.l2.sm_port_bytes_per_clk, traffic.l2_write / gpu.l2.sm_store_bytes_per_clk)
+    busy = {
+        "tensor": kernel.n_ctas * kernel.issue_cycles / gpu.sm.count / hz,
+        "smem": 0.0,
+        "sm_port": ports / gpu.sm.count / hz,
+        "l2": times.l2_s,
+        "hbm": times.hbm_s,
+    }
+    return {name: min(1.0, seconds / inside) if inside > 0.0 else 0.0 for name, seconds in busy.items()}

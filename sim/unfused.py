@@ -1,0 +1,92 @@
+"""Attention without a fused kernel: scores go through memory between its two products.
+
+"unfused" is what a library did before fused kernels: the products in the operands' type, one softmax between them that
+scales and masks. "math" is PyTorch's path of that name: all of it in fp32 on the CUDA cores, with a pass over memory
+for every step (kernels of attention.csv, 14 a call). Which GEMM kernel runs is the best by a closed-form bound.
+"""
+
+from __future__ import annotations
+
+from hwmodels.errors import ConfigError
+from hwmodels.spec import Gpu
+from sim.call import Options, run_call, small_kernel, with_energy
+from sim.result import KernelResult
+from sim.schedule.choose import candidates
+from workloads.attention import Attention
+from workloads.dtypes import BYTES
+from workloads.gemm import Gemm
+
+FP32_BYTES = 4
+TRUTH_BYTES = 1
+Pass = tuple[str, int, int]
+"""(name, bytes read, bytes written)."""
+
+
+def unfused_kernels(work: Attention, gpu: Gpu, options: Options, dtype: str) -> tuple[KernelResult, ...]:
+    """The kernels of a forward call in `dtype`: PyTorch's passes around the products for fp32, else softmax alone.
+
+    Raises ConfigError for the backward pass, and for a type that the GPU does not take.
+    """
+    if work.phase == "backward":
+        raise ConfigError("phase = 'backward': must be forward with a backend that is not fused (attention)")
+    matrices = work.batch * work.heads
+    scores = Gemm(work.q_len, work.kv_len, work.head_dim, matrices, dtype)
+    weighted = Gemm(work.q_len, work.head_dim, work.kv_len, matrices, dtype, layout="nn")
+    before, between, after = _math_passes(work) if dtype == "fp32" else ((), _softmax(work, BYTES[dtype]), ())
+    kernels: list[KernelResult] = [passed(gpu, *each) for each in before]
+    kernels += _product(scores, gpu, options)
+    kernels += [passed(gpu, *each) for each in between]
+    kernels += _product(weighted, gpu, options)
+    kernels += [passed(gpu, *each) for each in after]
+    return tuple(with_energy(gpu, kernel, dtype, options.data) for kernel in kernels)
+
+
+def _product(gemm: Gemm, gpu: Gpu, options: Options) -> tuple[KernelResult, ...]:
+    configs, _ = candidates(gemm, gpu, None, "bound")
+    refusal: ConfigError | None = None
+    for config in configs:
+        try:
+            return run_call(gemm, config, gpu, options).kernels
+        except ConfigError as error:
+            refusal = error
+    raise refusal or ConfigError(f"dtype = {gemm.dtype!r}: no kernel of {gpu.name} multiplies it (attention)")
+
+
+def _softmax(work: Attention, size: int) -> tuple[Pass, ...]:
+    n_bytes = work.batch * work.heads * work.q_len * work.kv_len * size
+    return (("softmax", n_bytes, n_bytes),)
+
+
+def _math_passes(work: Attention) -> tuple[tuple[Pass, ...], tuple[Pass, ...], tuple[Pass, ...]]:
+    """What PyTorch does before, between and after the products: convert, scale, softmax, clear rows without keys."""
+    queries = work.q_bytes // work.element_bytes
+    keys = work.group * work.kv_bytes // 2 // work.kv_element_bytes  # heads of a group get copies of their own
+    before: list[Pass] = []
+    for name, n, size in (("q", queries, work.element_bytes), *((x, keys, work.kv_element_bytes) for x in "kv")):
+        before.append((f"convert {name}", n * size, n * FP32_BYTES))
+        if name != "v":
+            before.append((f"scale {name}", n * FP32_BYTES, n * FP32_BYTES))
+    n = work.batch * work.heads * work.q_len * work.kv_len
+    scores, truths = n * FP32_BYTES, n * TRUTH_BYTES
+    rows = work.batch * work.heads * work.q_len
+    mask = [("mask", scores, scores)] if work.causal else []
+    between = (
+        *mask,
+        ("softmax", scores, scores),
+        ("equal", scores, truths),
+        ("all", truths, rows),
+        ("not", rows, rows),
+        ("fill", 0, scores),
+        ("where", scores + rows, scores),
+    )
+    return tuple(before), between, (("convert o", queries * FP32_BYTES, queries * work.element_bytes),)
+
+
+def passed(gpu: Gpu, name: str, read: int, write: int) -> KernelResult:
+    """A kernel that passes over its data once, taken as whole. What fits into half of L2 is still there."""
+    in_l2 = read + write <= gpu.l2.capacity_mib * 2**20 / 2
+    hbm = (0, 0) if in_l2 else (read, write)
+    hbm_s = sum(hbm) / (gpu.hbm.bandwidth_gb_per_s * gpu.hbm.copy_fraction * 1e9)
+    l2_s = (read + write) / (gpu.split_k.reduce_gb_per_s * 1e9)
+    time_s = gpu.split_k.reduce_floor_us * 1e-6 + (l2_s if in_l2 else hbm_s)
+    return small_kernel(name, time_s, gpu.activity.active_mhz, (read, write), hbm)

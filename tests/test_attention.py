@@ -1,0 +1,324 @@
+"""Attention: exact bytes and steps, the time of one block, the kernels that PyTorch was seen to launch, bad input."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwmodels import load_gpu
+from hwmodels.errors import ConfigError
+from hwmodels.measured import measured_path
+from hwmodels.spec import Gpu
+from sim.attention import attention_kernels
+from sim.call import Options
+from sim.result import KernelResult, main_kernel
+from sim.schedule.attention import (
+    AttentionKernel,
+    cudnn_forward,
+    flash3_forward,
+    flash_backward,
+    flash_forward,
+    n_splits,
+)
+from sim.schedule.attention_plan import STEPS, beside_cycles, build_attention_plan, mma_cycles, steps_seen
+from workloads.attention import Attention
+
+MAKERS = {"flash": flash_forward, "cudnn": cudnn_forward, "flash3": flash3_forward, "backward": flash_backward}
+PREFILL = Attention(1, 4, 4, 128, 512, 512)
+DECODE = Attention(4, 32, 8, 128, 1, 4096)
+STILL = Options(clock_mhz=1755.0, full=True)
+"""A held clock, and nothing skipped."""
+
+
+@cache
+def h200(*overrides: str) -> Gpu:
+    return load_gpu("h200_sxm", list(overrides))
+
+
+def main_of(work: Attention, gpu: Gpu | None = None, **given: Any) -> KernelResult:
+    given.setdefault("options", STILL)
+    return main_kernel(attention_kernels(work, gpu or h200(), **given))
+
+
+def time_s(work: Attention, gpu: Gpu | None = None, **given: Any) -> float:
+    given.setdefault("options", STILL)
+    return sum(kernel.time_s for kernel in attention_kernels(work, gpu or h200(), **given))
+
+
+def measured() -> Iterator[tuple[Attention, dict[str, str]]]:
+    with measured_path("h200_sxm", "attention").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            sizes = {name: int(row[name]) for name in ("batch", "heads", "kv_heads", "head_dim", "q_len", "kv_len")}
+            yield Attention(**sizes, causal=row["causal"] == "True"), row
+
+
+def grid_of(row: dict[str, str]) -> tuple[int, ...]:
+    return tuple(int(part) for part in row["grid"].split("x"))
+
+
+# What is launched, against what was.
+def test_flash_grids_are_those_measured() -> None:
+    checked = 0
+    for work, row in measured():
+        if row["backend"] != "flash" or "combine" in row["kernel"]:
+            continue
+        kernel = flash_forward(work, h200())
+        blocks, heads = -(-kernel.rows // kernel.block_q), kernel.heads
+        whole, split = (blocks, work.batch, heads), (blocks, kernel.splits, work.batch * heads)
+        assert grid_of(row) == (split if kernel.splits > 1 else whole)
+        assert ("splitkv" in row["kernel"]) == (kernel.splits > 1)
+        assert int(row["smem"]) == kernel.smem_bytes
+        assert int(row["regs"]) == kernel.registers
+        checked += 1
+    assert checked == 74
+
+
+def test_cudnn_decode_grids_are_those_measured() -> None:
+    for work, row in measured():
+        if row["backend"] == "cudnn" and work.q_len == 1:
+            kernel = cudnn_forward(work, h200())
+            assert grid_of(row) == (kernel.splits, kernel.heads, work.batch)
+            assert int(row["smem"]) == kernel.smem_bytes
+
+
+def test_cudnn_prefill_fills_the_gpu_once() -> None:
+    for work, row in measured():
+        if row["backend"] == "cudnn" and work.q_len > 1:
+            plan = build_attention_plan(cudnn_forward(work, h200()), work, h200())
+            assert grid_of(row)[0] == plan.work.n_agents
+
+
+def test_a_combine_follows_slices_and_a_memset_comes_before_persistent_kernels() -> None:
+    assert [kernel.name for kernel in attention_kernels(DECODE, h200(), STILL)] == [
+        "flash_fwd_splitkv_kernel",
+        "combine",
+    ]
+    names = [kernel.name for kernel in attention_kernels(PREFILL, h200(), STILL, backend="cudnn")]
+    assert names == ["memset", "cudnn_sm90_flash_fprop_wgmma"]
+
+
+@pytest.mark.small
+def test_no_slices_where_the_sms_are_almost_full_and_else_the_fewest_that_fill_them() -> None:
+    assert n_splits(212, 264, 64) == 1
+    assert n_splits(32, 264, 64) == 7  # 224 of 264, and no more with 8: as many blocks a slice as with 8
+    assert n_splits(32, 264, 16) == 8
+    assert n_splits(1, 264, 3) == 3
+
+
+# Bytes and steps.
+@pytest.mark.parametrize("backend", ["flash", "cudnn"])
+@pytest.mark.parametrize(
+    "work",
+    [Attention(8, 4, 4, 128, 1024, 512), Attention(2, 16, 4, 64, 1024, 1024), Attention(128, 8, 2, 128, 1, 1024)],
+)
+def test_bytes_are_exact_without_a_mask(work: Attention, backend: str) -> None:
+    kernel = MAKERS[backend](work, h200())
+    found = main_of(work, backend=backend)
+    blocks = -(-kernel.rows // kernel.block_q) * kernel.group(work)
+    assert kernel.splits == 1
+    assert found.bytes["hbm"]["read"] == work.q_bytes + work.kv_bytes
+    assert found.bytes["sm"]["read"] == pytest.approx(
+        work.batch * kernel.heads * -(-kernel.rows // kernel.block_q) * kernel.block_q * work.head_dim * 2
+        + blocks * work.kv_bytes
+    )
+    assert found.bytes["l2"]["write"] == work.q_bytes
+
+
+def seen_by_brute_force(kernel: AttentionKernel, work: Attention) -> list[int]:
+    """Blocks of keys that hold at least one key that a row of each query block sees."""
+    counts = []
+    for start in range(0, work.q_len, kernel.block_q):
+        rows = range(start, start + kernel.block_q)  # rows past the end are computed, too
+        lasts = [min(row + work.kv_len - work.q_len, work.kv_len - 1) for row in rows]
+        firsts = [max(0, row + work.kv_len - work.q_len + 1 - (work.window or work.kv_len)) for row in rows]
+        counts.append(max(lasts) // kernel.block_kv - min(firsts) // kernel.block_kv + 1)
+    return counts
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 700), st.integers(0, 700), st.none() | st.integers(1, 900), st.sampled_from([64, 128]))
+@pytest.mark.small
+def test_masked_blocks_are_skipped(q_len: int, cached: int, window: int | None, head_dim: int) -> None:
+    work = Attention(9, 32, 8, head_dim, q_len, q_len + cached, causal=True, window=window)
+    kernel = flash_forward(work, h200())
+    plan = build_attention_plan(dataclasses.replace(kernel, splits=1), work, h200())
+    assert (steps_seen(plan.work)[0] / STEPS).tolist() == seen_by_brute_force(kernel, work)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(2, 700), st.integers(0, 300), st.sampled_from([64, 128]))
+@pytest.mark.small
+def test_backward_sees_the_pairs_of_blocks_that_forward_does(q_len: int, cached: int, head_dim: int) -> None:
+    work = Attention(1, 4, 4, head_dim, q_len, q_len + cached, causal=True, phase="backward")
+    kernel = flash_backward(work, h200())
+    plan = build_attention_plan(kernel, work, h200())
+    pairs = {
+        (i // kernel.block_q, j // kernel.block_kv)
+        for i in range(q_len)
+        for j in {*range(0, i + cached + 1, kernel.block_kv), i + cached}
+    }
+    assert steps_seen(plan.work).sum() == STEPS * len(pairs)
+
+
+def test_the_engine_does_the_steps_that_are_seen() -> None:
+    for work, backend in (
+        (dataclasses.replace(PREFILL, causal=True), "flash"),
+        (dataclasses.replace(PREFILL, causal=True, window=100), "cudnn"),
+        (Attention(1, 32, 8, 128, 256, 256, causal=True), "flash"),  # two slices, of which half of the rows see one
+    ):
+        plan = build_attention_plan(MAKERS[backend](work, h200()), work, h200())
+        found = main_of(work, backend=backend)
+        assert found.requests["smem"]["read"] == steps_seen(plan.work).sum() * plan.work.batch
+        assert found.flops_executed >= work.flops
+
+
+@pytest.mark.parametrize("backend", ["flash", "cudnn", "backward"])
+def test_what_l2_takes_in_it_gives_out(backend: str) -> None:
+    work = Attention(4, 32, 8, 128, 1024, 1024, causal=True, phase="backward" if backend == "backward" else "forward")
+    found = main_of(work, backend="cudnn" if backend == "cudnn" else "flash")
+    seen = found.lookups
+    assert seen["hits"] + seen["merged"] + seen["misses"] == seen["accesses"]
+    assert seen["filled"] + seen["written"] == (
+        seen["clean_evicted"] + seen["written_back"] + seen["overwritten"] + seen["resident"]
+    )
+    assert sum(found.waits.values()) == pytest.approx(1.0)
+    assert all(0 <= busy <= 1 for busy in found.utilisation.values())
+
+
+# Time.
+def test_one_block_alone_takes_what_its_parts_take() -> None:
+    """Start, Q and K from memory, two products with softmax beside, V meanwhile, and the end."""
+    work, gpu = Attention(1, 1, 1, 128, 128, 64), h200("l2.jitter_cycles=0", "persistent.reorder_fraction=0")
+    kernel = dataclasses.replace(flash_forward(work, gpu), splits=1)
+    a, m = gpu.attention, gpu.multistage
+    step = (mma_cycles(kernel, work, gpu) + beside_cycles(kernel, work, gpu)) / STEPS
+    wait = m.barrier_cycles + m.drain_cycles + a.wait_cycles * 128 * 64 / STEPS
+    start = m.cta_start_cycles + a.start_cycles
+    epilogue = m.epilogue_cycles + 128 * 128 * 2 / gpu.l2.sm_store_bytes_per_clk
+    port = (128 + 64) * 128 * 2 / gpu.l2.sm_port_bytes_per_clk
+    loads = gpu.l2.latency_cycles + gpu.l2.far_latency_cycles + m.load_cycles + port
+    memory_s = (gpu.hbm.latency_ns + 8 * gpu.hbm.spread_ns) * 1e-9
+    cycles = start + loads + STEPS * (step + wait) + epilogue
+    assert main_of(work, gpu).time_s == pytest.approx(
+        gpu.kernel.floor_us * 1e-6 + memory_s + cycles / 1.755e9, rel=0.03
+    )
+
+
+@pytest.mark.parametrize("backend", ["flash", "cudnn", "flash3"])
+@pytest.mark.parametrize("work", [dataclasses.replace(PREFILL, batch=8, causal=True), DECODE])
+def test_more_of_anything_is_not_slower(work: Attention, backend: str) -> None:
+    base = time_s(work, backend=backend)
+    for override in ("hbm.bandwidth_gb_per_s=9600", "l2.bytes_per_clk=9010", "tensor.mma_sync_fraction=1.0"):
+        assert time_s(work, h200(override), backend=backend) <= 1.01 * base
+
+
+def test_what_is_resident_is_not_read_from_memory() -> None:
+    work = Attention(1, 32, 8, 128, 1, 4096)
+    cold, half, warm = (
+        main_of(work, resident={"k": part, "v": part, "q": part}).bytes["hbm"]["read"] for part in (0.0, 0.5, 1.0)
+    )
+    assert cold == work.q_bytes + work.kv_bytes
+    assert half == pytest.approx(cold / 2, rel=0.02)
+    assert warm == 0
+
+
+def test_a_slower_clock_slows_a_kernel_that_multiplies() -> None:
+    work = dataclasses.replace(PREFILL, batch=8, kv_len=4096, q_len=4096)
+    fast, slow = (main_of(work, options=Options(clock_mhz=mhz)) for mhz in (1755.0, 877.5))
+    assert slow.time_s == pytest.approx(2 * fast.time_s, rel=0.05)
+    assert (
+        main_of(work, options=Options(sustained=True), backend="cudnn").sm_mhz
+        <= main_of(work, options=Options(), backend="cudnn").sm_mhz
+    )
+
+
+def test_backward_takes_longer_than_forward_and_writes_its_gradients() -> None:
+    forward = Attention(1, 32, 32, 128, 2048, 2048, causal=True)
+    backward = dataclasses.replace(forward, phase="backward")
+    assert 2.0 < time_s(backward) / time_s(forward) < 5.0
+    names = [kernel.name for kernel in attention_kernels(backward, h200(), STILL)]
+    assert names == ["dot_do_o", "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", "convert_dq"]
+
+
+def test_pages_cost_bytes_of_their_table_and_eight_bit_caches_halve_them() -> None:
+    plain, paged, small = (
+        main_of(dataclasses.replace(DECODE, **more)).bytes["hbm"]["read"]
+        for more in ({}, {"page": 16}, {"kv_dtype": "fp8_e4m3"})
+    )
+    n_pages = DECODE.batch * DECODE.kv_heads * 2 * DECODE.kv_len // 16
+    assert paged - plain == pytest.approx(4 * n_pages, rel=0.01)
+    assert small == pytest.approx(plain / 2, rel=0.02)
+
+
+def test_unfused_scores_go_through_memory() -> None:
+    work = Attention(1, 32, 32, 128, 2048, 2048)
+    kernels = attention_kernels(work, h200(), STILL, backend="unfused")
+    scores = 32 * 2048 * 2048 * 2
+    assert [k.name for k in kernels].count("softmax") == 1
+    assert sum(k.bytes["hbm"]["read"] + k.bytes["hbm"]["write"] for k in kernels) > 2 * scores
+    assert sum(k.time_s for k in kernels) > time_s(work)
+    assert len(attention_kernels(work, h200(), STILL, backend="math")) == 14
+
+
+# Everything at once, and bad input.
+@settings(max_examples=40, deadline=None)
+@given(
+    st.sampled_from(["flash", "cudnn", "flash3"]),
+    st.integers(1, 3),
+    st.sampled_from([(1, 1), (4, 2), (8, 1), (6, 6)]),
+    st.sampled_from([16, 64, 80, 96, 128, 192, 256]),
+    st.integers(1, 400),
+    st.integers(0, 900),
+    st.booleans(),
+    st.none() | st.integers(1, 500),
+    st.sampled_from(["forward", "backward"]),
+)
+def test_any_shape_runs(
+    backend: str,
+    batch: int,
+    heads: tuple[int, int],
+    head_dim: int,
+    q_len: int,
+    cached: int,
+    causal: bool,
+    window: int | None,
+    phase: str,
+) -> None:
+    work = Attention(batch, *heads, head_dim, q_len, q_len + cached, causal, window, phase=phase)
+    try:
+        kernels = attention_kernels(work, h200(), Options(), backend=backend)
+    except ConfigError:
+        assert phase == "backward"
+        return
+    assert all(kernel.time_s > 0 for kernel in kernels)
+    assert main_kernel(kernels).flops_executed >= work.flops
+
+
+@pytest.mark.parametrize(
+    ("gpu", "work", "backend", "says"),
+    [
+        ("h200_sxm", PREFILL, "flash2", "backend = 'flash2'"),
+        ("h200_sxm", dataclasses.replace(PREFILL, dtype="fp32"), "flash", "dtype = 'fp32'"),
+        ("h200_sxm", dataclasses.replace(PREFILL, head_dim=512), "flash", "head_dim = 512"),
+        ("a100_sxm_80gb", PREFILL, "cudnn", "only its Hopper kernels are known"),
+        ("v100_sxm2_32gb", PREFILL, "flash", "compute capability 8.0"),
+        ("h200_sxm", dataclasses.replace(PREFILL, phase="backward"), "cudnn", "phase 'backward'"),
+        ("h200_sxm", dataclasses.replace(PREFILL, phase="backward"), "math", "phase = 'backward'"),
+    ],
+)
+def test_what_no_kernel_takes_is_refused(gpu: str, work: Attention, backend: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        attention_kernels(work, load_gpu(gpu), Options(), backend=backend)
+
+
+@pytest.mark.parametrize("resident", [{"w": 0.5}, {"k": 1.5}, {"q": -0.1}, {"v": float("nan")}])
+def test_bad_residents_are_refused(resident: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="resident"):
+        attention_kernels(PREFILL, h200(), Options(), resident=resident)
