@@ -31,12 +31,12 @@ def llm(options: LlmOptions) -> None:
     result = run(options, advise=printed_only if options.advise is None else options.advise)
     from viz.commands.console import console
     from viz.llm import terminal
-    from viz.terminal import show
+    from viz.terminal import write_lines
 
     if options.json:
         typer.echo(json.dumps(terminal.to_json(result, price)))
     elif options.quiet:
-        show(console(), terminal.time_line(result, price))
+        write_lines(console(), [terminal.time_line(result, price)])
     else:
         terminal.print_llm(result, console(), price)
 

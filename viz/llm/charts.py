@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MAX_BARS = 14
+SMALLEST_BAR = 0.003
+"""Of the step: what is shorter is summed up."""
 PART_COLOURS = {
     "weights": "#0072B2",
     "kv_cache": "#E69F00",
@@ -46,7 +48,8 @@ def draw_breakdown(ax: Axes, step: StepResult) -> None:
             ax.barh(i, 1e3 * time_s, left=left, height=0.74, **look)
             left += 1e3 * time_s
         text = f"{words.time_text(left / 1e3)}, {words.percent_text(left / 1e3 / step.wall_s)}"
-        ax.text(left + 8.0 * longest, i, text, fontsize=0.9 * size, color=palette.INK, va="center")
+        ax.annotate(text, (left, i), (4, 0), textcoords="offset points", fontsize=0.9 * size, color=palette.INK,
+                    va="center")  # fmt: skip
     ax.set_xlim(0, 1.32e3 * longest)
     ax.set_ylim(len(rows) - 0.4, -0.6)
     ax.set_yticks(range(len(rows)), [name for name, _ in rows])
@@ -58,10 +61,11 @@ def draw_breakdown(ax: Axes, step: StepResult) -> None:
 def _bars(step: StepResult) -> list[tuple[str, dict[str, float]]]:
     """(name, seconds by limiter): the longest operations, the others as one, and idle time."""
     named = list(facts.by_name(step).items())
-    rows = [(_short(name), facts.time_by_group(rans)) for name, rans in named[:MAX_BARS]]
-    rest = [ran for _, rans in named[MAX_BARS:] for ran in rans]
+    n = sum(sum(ran.time_s for ran in rans) >= SMALLEST_BAR * step.wall_s for _, rans in named[:MAX_BARS])
+    rows = [(_short(name), facts.time_by_group(rans)) for name, rans in named[:n]]
+    rest = [ran for _, rans in named[n:] for ran in rans]
     if rest:
-        rows.append((f"{len(named) - MAX_BARS} more", facts.time_by_group(rest)))
+        rows.append((f"{len(named) - n} more", facts.time_by_group(rest)))
     return [*rows, (facts.IDLE, {facts.IDLE: facts.idle_s(step)})]
 
 

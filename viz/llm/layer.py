@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -67,20 +67,18 @@ def draw_layer(ax: Axes, passage: Passage, step: StepResult) -> None:
     size = palette.points(ax, 11.0, 2.2, 8.0)
     palette.tidy(ax, size)
     end_us = (passage.end_s - passage.start_s) * US
-    ax.set_xlim(0, end_us)
-    ax.axhspan(*KERNELS, facecolor=palette.IDLE, linewidth=0)
+    names = _chosen(ax, passage, 0.95 * size)
+    ax.set_xlim(0, max([end_us, *(name.end_us for name in names)]))
+    ax.broken_barh([(0.0, end_us)], (KERNELS[0], KERNELS[1] - KERNELS[0]), facecolor=palette.IDLE, linewidth=0)
     for each in passage.kernels:
         _bar(ax, each, passage.start_s)
     _lanes(ax, passage, step, size)
-    n_rows = _names(ax, passage, size)
-    row = ROW * size / 72.0 / max(palette.size_inches(ax)[1], 1e-9)
-    share = min(0.75, row * (n_rows + 1.5))  # of the height, for the names
-    ax.set_ylim(HOST[0] - 0.1, 1.0 + (1.1 + HOST[1] - HOST[0] + 0.45) * share / (1.0 - share))
-    _place_names(ax, n_rows)
+    _write_names(ax, names, size)
     ax.set_xlabel("time since the layer's first kernel started (µs)", fontsize=size, labelpad=2)
     gaps = (passage.end_s - passage.start_s) - sum(kernel.time_s for p in passage.kernels for kernel in p.kernels)
     n = sum(len(each.kernels) for each in passage.kernels)
-    text = f"{passage.title}: {n} kernels in {words.time_text(end_us / US)}, of which {words.time_text(max(0.0, gaps))} idle"
+    idle = f"of which {words.time_text(max(0.0, gaps))} idle"
+    text = f"{passage.title}: {n} kernels in {words.time_text(end_us / US)}, {idle}"
     ax.set_title(text, fontsize=1.1 * size, color=palette.INK, loc="left", weight="bold", pad=3)
 
 
@@ -112,9 +110,13 @@ def _lanes(ax: Axes, passage: Passage, step: StepResult, size: float) -> None:
 # Names.
 @dataclass(frozen=True)
 class _Name:
+    """What is written above a kernel: from `at_us`, its middle, to `end_us`; `row`: line, counted from below."""
+
     text: str
     at_us: float
     time_s: float
+    end_us: float = 0.0
+    row: int = 0
 
 
 def _named(passage: Passage) -> list[_Name]:
@@ -128,54 +130,60 @@ def _named(passage: Passage) -> list[_Name]:
 
     for _, run in groupby(passage.kernels, key=key):
         group = list(run)
-        start, end = group[0].start_s - passage.start_s, group[-1].end_s - passage.start_s
+        middle = (group[0].start_s + group[0].end_s) / 2 - passage.start_s
         time_s = sum(kernel.time_s for each in group for kernel in each.kernels)
-        name = group[0].ran.operation.name
-        text = name if len(group) == 1 else f"{name.partition(':')[0]} × {len(group)}"
-        at = (start + min(end, group[0].end_s - passage.start_s)) / 2 * US
-        found.append(_Name(f"{text} {words.time_text(time_s)}", at, time_s))
+        text = _text(group[0]) if len(group) == 1 else f"{group[0].ran.operation.name.partition(':')[0]} × {len(group)}"
+        found.append(_Name(f"{text} {words.time_text(time_s)}", middle * US, time_s))
     return found
 
 
-def _rows(names: Sequence[_Name], widths_us: dict[str, float]) -> list[int]:
-    """Line of each name, from below: a name lies above those of the kernels that it would cover to its right, so that
-    no leader crosses a name."""
-    rows = [0] * len(names)
-    for i in reversed(range(len(names))):
-        end = names[i].at_us + widths_us[names[i].text]
-        covered = [rows[j] for j in range(i + 1, len(names)) if names[j].at_us < end]
-        rows[i] = 1 + max(covered) if covered else 0
-    return rows
+def _text(each: Placed) -> str:
+    """The operation; of what runs beside its main kernel, the kernel too."""
+    longest = max(each.ran.kernels, key=lambda kernel: kernel.time_s)
+    return each.ran.operation.name if each.main is longest else f"{each.ran.operation.name}: {each.main.name}"
 
 
-def _names(ax: Axes, passage: Passage, size: float) -> int:
-    """Write names with leaders, leaving out the shortest kernels' where lines run out; returns how many lines."""
-    names, font = _named(passage), 0.95 * size
-    whole_us = (passage.end_s - passage.start_s) * US
-    us_per_point = whole_us / (palette.size_inches(ax)[0] * 72.0)
-    widths = {name.text: (palette.text_width_points(name.text, font) + 5.0) * us_per_point for name in names}
-    rows = _rows(names, widths)
-    while max(rows) >= MAX_ROWS:
-        names.remove(min(names, key=lambda name: name.time_s))
-        rows = _rows(names, widths)
-    for name, row in zip(names, rows, strict=True):
-        right = name.at_us + widths[name.text] > whole_us
-        text = ax.text(name.at_us, row, name.text, fontsize=font, color=palette.INK, va="center",
-                       ha="right" if right else "left")  # fmt: skip
-        text.set_gid(f"name {row}")
-    return max(rows) + 1
+def _chosen(ax: Axes, passage: Passage, font: float) -> list[_Name]:
+    """Names with their places, without the shortest kernels' where lines run out."""
+    names = _named(passage)
+    placed = _on_rows(ax, passage, names, font)
+    while max(name.row for name in placed) >= MAX_ROWS:
+        names.remove(_least_of_highest(placed, names))
+        placed = _on_rows(ax, passage, names, font)
+    return placed
 
 
-def _place_names(ax: Axes, n_rows: int) -> None:
-    """Bring names to their heights, now that the axis has its range, and draw the leaders."""
-    top = ax.get_ylim()[1]
-    step = (top - KERNELS[1]) / (n_rows + 0.8)
-    pad = ax.get_xlim()[1] * 0.002
-    for text in ax.texts:
-        if not str(text.get_gid()).startswith("name "):
-            continue
-        at, row = text.get_position()
-        y = KERNELS[1] + step * (float(row) + 0.9)
-        side = -pad if text.get_horizontalalignment() == "right" else pad
-        text.set_position((float(at) + side, y))
-        ax.plot([at, at], [KERNELS[1], y], color=palette.MUTED, linewidth=0.5, solid_capstyle="butt")
+def _least_of_highest(placed: Sequence[_Name], names: Sequence[_Name]) -> _Name:
+    """The shortest kernel's name of those that pile up below the highest one."""
+    first = max(range(len(placed)), key=lambda i: placed[i].row)
+    last = next((i for i in range(first, len(placed)) if placed[i].row == 0), len(placed) - 1)
+    return min(names[first : last + 1], key=lambda name: name.time_s)
+
+
+def _on_rows(ax: Axes, passage: Passage, names: Sequence[_Name], font: float) -> list[_Name]:
+    """Names on lines such that no leader crosses a name: each lies above those of the kernels to its right that it
+    would cover."""
+    room = palette.size_inches(ax)[0] * 72.0
+    widths = [palette.text_width_points(name.text, font) + 6.0 for name in names]
+    ends = [name.at_us / (1.0 - min(width / room, 0.9)) for name, width in zip(names, widths, strict=True)]
+    us_per_point = max([(passage.end_s - passage.start_s) * US, *ends]) / room
+    found: list[_Name] = []
+    for name, width in zip(reversed(names), reversed(widths), strict=True):
+        end_us = name.at_us + width * us_per_point
+        covered = [other.row for other in found if other.at_us < end_us]
+        found.append(replace(name, end_us=end_us, row=1 + max(covered) if covered else 0))
+    return found[::-1]
+
+
+def _write_names(ax: Axes, names: Sequence[_Name], size: float) -> None:
+    """Names above the bars, each with its leader, and the axis high enough for them."""
+    n_rows = 1 + max(name.row for name in names)
+    lanes = KERNELS[1] - HOST[0] + 0.1
+    share = min(0.78, ROW * size * (n_rows + 0.6) / 72.0 / palette.size_inches(ax)[1])  # of the height
+    height = lanes * share / (1.0 - share)
+    ax.set_ylim(HOST[0] - 0.1, KERNELS[1] + height)
+    for name in names:
+        y = KERNELS[1] + height * (name.row + 0.8) / (n_rows + 0.6)
+        ax.plot([name.at_us, name.at_us], [KERNELS[1], y], color=palette.MUTED, linewidth=0.5, solid_capstyle="butt")
+        ax.annotate(name.text, (name.at_us, y), (2, 0), textcoords="offset points", fontsize=0.95 * size,
+                    color=palette.INK, va="center")  # fmt: skip

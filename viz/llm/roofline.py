@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from sim.step import StepResult, peak_flops_per_s
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 LARGEST_MARK, SMALLEST_MARK = 20.0, 3.5
 """Diameters in points; area goes with time."""
-NAMED = 0.004
+NAMED = 0.008
 """Share of the step from which an operation is named."""
-WIDEST = 1e5
-"""FLOPs a byte beyond which a mark stands at the edge: next to nothing of it came from HBM."""
+BEYOND = 4.0
+"""Marks stand at this many times the ridge's intensity, or that of products, if next to nothing came from HBM."""
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,17 @@ def marks(step: StepResult) -> tuple[Mark, ...]:
         time_s, moved = sum(kernel.time_s for kernel in kernels), facts.hbm_bytes(kernels)
         groups = facts.time_by_group(rans)
         if flops:
-            intensity = min(flops / moved if moved else WIDEST, WIDEST)
             group = max(groups, key=groups.__getitem__)
+            intensity = flops / moved if moved else float("inf")
             found.append(Mark(name, intensity, flops / time_s / 1e12, time_s / step.wall_s, group))
     return tuple(found)
+
+
+def edge(step: StepResult, found: Sequence[Mark]) -> float:
+    """Where marks stand whose data came from L2."""
+    ridge = peak_flops_per_s(step.gpu, step.step) / (step.gpu.hbm.bandwidth_gb_per_s * 1e9)
+    products = [mark.intensity for mark in found if mark.intensity < ridge * 100 and mark.share >= NAMED]
+    return BEYOND * max([ridge, *products])
 
 
 def draw_roofline(ax: Axes, step: StepResult) -> None:
@@ -54,20 +61,25 @@ def draw_roofline(ax: Axes, step: StepResult) -> None:
     palette.tidy(ax, size)
     found, peak = marks(step), peak_flops_per_s(step.gpu, step.step) / 1e12
     hbm = step.gpu.hbm.bandwidth_gb_per_s / 1e3  # TB/s
-    _ranges(ax, found, peak, hbm)
+    widest = edge(step, found)
+    shown = [replace(mark, intensity=min(mark.intensity, widest)) for mark in found]
+    _ranges(ax, shown, peak, hbm)
     _roofs(ax, step, peak, hbm, size)
-    for mark in reversed(found):
-        edge = {"markeredgecolor": palette.INK, "markeredgewidth": 0.5}
+    for mark in shown:  # small ones on top
+        line = {"markeredgecolor": palette.INK, "markeredgewidth": 0.5}
         diameter = max(LARGEST_MARK * mark.share**0.5, SMALLEST_MARK)
-        shape = ">" if mark.intensity >= WIDEST else "o"
-        ax.plot([mark.intensity], [mark.tflops], shape, color=facts.COLOURS[mark.group], markersize=diameter, **edge)
+        shape = ">" if mark.intensity == widest else "o"
+        ax.plot([mark.intensity], [mark.tflops], shape, color=facts.COLOURS[mark.group], markersize=diameter, **line)
+    found = tuple(shown)
+    _name_hbm_roof(ax, found, peak / hbm, hbm, size)
     _name(ax, [mark for mark in found if mark.share >= NAMED], size)
     plain_ticks(ax)
     ax.set_xlabel("FLOPs for each byte of HBM traffic", fontsize=size, labelpad=2)
     ax.set_ylabel("TFLOP/s", fontsize=size, labelpad=2)
     ax.grid(which="major", color=palette.RULE, linewidth=0.35)
     ax.set_axisbelow(True)
-    title = "Every operation on the roofline; area is time"
+    beyond = "; ▶ data from L2" if any(mark.intensity == widest for mark in found) else ""
+    title = f"Every operation on the roofline; area is time{beyond}"
     ax.set_title(title, fontsize=1.1 * size, color=palette.INK, loc="left", weight="bold", pad=3)
 
 
@@ -86,16 +98,28 @@ def _roofs(ax: Axes, step: StepResult, peak: float, hbm: float, size: float) -> 
     text: dict[str, Any] = {"fontsize": 0.9 * size, "color": palette.INK}
     ax.annotate(f"{words.flops_text(peak * 1e12)} at boost", (high, peak), (-3, 3), textcoords="offset points",
                 ha="right", va="bottom", **text)  # fmt: skip
-    at = max(low, ax.get_ylim()[0] / hbm) * 1.6
-    ax.annotate(f"HBM {words.rate_text(hbm * 1e12)}", (at, at * hbm), (-2, 6), textcoords="offset points", ha="right",
-                va="bottom", **text) if at > 3 * low else ax.annotate(
-        f"HBM {words.rate_text(hbm * 1e12)}", (0.02, 0.96), xycoords="axes fraction", ha="left", va="top", **text
-    )  # fmt: skip
     cuda = step.gpu.cuda_core.fp32_flops_per_clk_per_sm * step.gpu.sm.count * step.gpu.clock.boost_mhz / 1e6
     if cuda < peak:
         ax.plot([cuda / hbm, high], [cuda, cuda], color=palette.MUTED, linewidth=0.8, linestyle=(0, (4, 2)), zorder=1.5)
         ax.annotate(f"CUDA cores {words.flops_text(cuda * 1e12)}", (high, cuda), (-3, 2), textcoords="offset points",
                     ha="right", va="bottom", **text)  # fmt: skip
+
+
+def _name_hbm_roof(ax: Axes, found: Sequence[Mark], ridge: float, hbm: float, size: float) -> None:
+    """To the right of the slanted roof, where no mark lies."""
+    text = f"HBM {words.rate_text(hbm * 1e12)}"
+    scale = ax.get_figure(root=True).dpi / 72.0  # type: ignore[union-attr]
+    width, height = palette.text_width_points(text, 0.9 * size) * scale, 1.15 * 0.9 * size * scale
+    low = max(ax.get_xlim()[0], ax.get_ylim()[0] / hbm)
+    centres = [ax.transData.transform((mark.intensity, mark.tflops)) for mark in found]
+    for part in (0.12, 0.25, 0.4, 0.55, 0.7, 0.85):
+        at = low * (ridge / low) ** part
+        x, y = ax.transData.transform((at, at * hbm))
+        box = x + 5 * scale, y - height - 2 * scale, x + 5 * scale + width, y - 2 * scale
+        if not any(_meet(box, (cx - 14, cy - 14, cx + 14, cy + 14)) for cx, cy in centres):
+            break
+    ax.annotate(text, (at, at * hbm), (5, -2), textcoords="offset points", ha="left", va="top",
+                fontsize=0.9 * size, color=palette.INK)  # fmt: skip
 
 
 # Names: each beside its mark, at the first of some places that is free.

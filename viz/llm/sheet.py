@@ -16,7 +16,7 @@ from viz.sheet import write_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WIDTH_IN, HEIGHT_IN, PASSAGE_IN, DPI = 13.0, 8.4, 2.7, 150
+WIDTH_IN, HEIGHT_IN, PASSAGE_IN, DPI = 13.0, 8.5, 2.8, 150
 
 
 def figure(result: LlmResult) -> Figure:
@@ -29,7 +29,7 @@ def figure(result: LlmResult) -> Figure:
     height_in = HEIGHT_IN + PASSAGE_IN * len(found)
     sheet = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, facecolor=palette.PAPER)
     _title(sheet, result, height_in)
-    top, gap, left = 1.0 - 1.05 / height_in, 0.62 / height_in, 0.07
+    top, gap, left = 1.0 - 1.15 / height_in, 0.62 / height_in, 0.07
     unit = 1.0 / height_in
     for passage in found:
         height = (PASSAGE_IN - 0.62) * unit
@@ -55,17 +55,15 @@ def _title(sheet: Figure, result: LlmResult, height_in: float) -> None:
     groups = [*facts.time_by_group(step.ran), facts.IDLE]
     edge = {facts.IDLE: palette.RULE}
     handles = [
-        Patch(facecolor=facts.COLOURS[group], edgecolor=edge.get(group, "none"), linewidth=0.4, label=group)
+        Patch(facecolor=facts.COLOURS[group], edgecolor=edge.get(group, "none"), linewidth=0.4, label=_label(group))
         for group in groups
     ]
     sheet.legend(
         handles=handles,
-        title="limited by",
-        loc="upper right",
-        bbox_to_anchor=(0.992, 1.0 - 0.03 / height_in),
-        ncols=-(-len(handles) // 2),
-        fontsize=8,
-        title_fontsize=8,
+        loc="upper left",
+        bbox_to_anchor=(0.008, 1.0 - 0.60 / height_in),
+        ncols=len(handles),
+        fontsize=8.5,
         frameon=False,
         labelcolor=palette.INK,
         handlelength=1.2,
@@ -73,6 +71,10 @@ def _title(sheet: Figure, result: LlmResult, height_in: float) -> None:
         columnspacing=1.0,
         borderaxespad=0.1,
     )
+
+
+def _label(group: str) -> str:
+    return group if group == facts.IDLE else f"limited by {group}"
 
 
 def save_figure(result: LlmResult, path: str | os.PathLike[str]) -> None:

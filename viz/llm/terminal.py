@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sim.llm import SCHEMA, LlmResult, Share, limiter_of
-from sim.step import StepResult, peak_flops_per_s
+from sim.llm import SCHEMA, LlmResult, Share
+from sim.step import Ran, StepResult, peak_flops_per_s
 from viz import words
 from viz.llm import facts
 from viz.terminal import NARROW, bar, grid, show
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-MAX_OPERATIONS, MAX_LIMITERS = 10, 5
+MAX_OPERATIONS, MAX_LIMITERS = 12, 5
 SMALLEST_PART = 0.002
 """Of HBM: parts of the memory plan below it are summed up."""
 LAUNCH_BOUND = 0.1
@@ -44,6 +44,7 @@ def _headline(result: LlmResult, price: float | None) -> list[RenderableType]:
         Text(_times(result), style="bold"),
         Text(_rates(result)),
         Text(_costs(result, price)),
+        *([Text(f"Below: {facts.shown_text(result)}", style="dim")] if request.phase == "generate" else []),
     ]
 
 
@@ -97,7 +98,7 @@ def power_w(result: LlmResult) -> float:
 def _operations(result: LlmResult, width: int) -> Table:
     """Operations of the shown step, longest first, and what lies between kernels."""
     step, narrow = result.shown, width < NARROW
-    heads = [f"Of {facts.shown_text(result)}", "Time", "Share", "Kernels"]
+    heads = ["Operation", "Time", "Share", "Kernels"]
     heads += ["HBM bytes"] if narrow else ["FLOPs", "HBM bytes", "Limited by"]
     table = grid(*((head, "left" if head in (heads[0], "Limited by") else "right") for head in heads))
     for share, limiter in _folded(result):
@@ -126,14 +127,10 @@ def _sum(name: str, shares: Sequence[Share]) -> Share:
     return Share(name, *(sum(getattr(share, field) for share in shares) for field in fields))
 
 
-def main_limiter(rans: Iterable[Any]) -> str:
+def main_limiter(rans: Iterable[Ran]) -> str:
     """What limits most of the time of some operations, in words."""
-    sums: dict[str, float] = {}
-    for ran in rans:
-        for kernel in ran.kernels:
-            limiter = limiter_of(kernel)
-            sums[limiter] = sums.get(limiter, 0.0) + kernel.time_s
-    return facts.limiter_text(max(sums, key=sums.__getitem__))
+    sums = facts.time_by_group(tuple(rans))
+    return max(sums, key=sums.__getitem__)
 
 
 def is_launch_bound(step: StepResult) -> bool:
