@@ -46,7 +46,9 @@ ENERGY = {
 }
 """`KernelResult.energy_j` in words."""
 
-ASCII = str.maketrans({"µ": "u", "×": "x", "█": "#", "·": "-", "→": ">", "–": "-", "…": ".", "▓": "=", "▒": "+", "░": ":"})
+ASCII = str.maketrans(
+    {"µ": "u", "×": "x", "█": "#", "·": "-", "→": ">", "–": "-", "…": ".", "▓": "=", "▒": "+", "░": ":"}
+)
 """For consoles whose encoding lacks them."""
 
 

@@ -167,7 +167,7 @@ def shape_text(work: Work) -> str:
 
 
 def kind_of(work: Work) -> str:
-    """"gemm", "attention" or "stream"."""
+    """ "gemm", "attention" or "stream"."""
     return type(work).__name__.lower()
 
 

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 US = 1e6
-SHORT = 0.02
-"""Share of the shown time below which kernels of one operation share a name."""
+SHORT, SHORTEST = 0.02, 0.001
+"""Shares of the shown time below which kernels of one operation share a name, and have none."""
 MAX_ROWS = 11
 """Lines of names above the bars."""
 ROW = 1.25
@@ -134,7 +134,7 @@ def _named(passage: Passage) -> list[_Name]:
         time_s = sum(kernel.time_s for each in group for kernel in each.kernels)
         text = _text(group[0]) if len(group) == 1 else f"{group[0].ran.operation.name.partition(':')[0]} × {len(group)}"
         found.append(_Name(f"{text} {words.time_text(time_s)}", middle * US, time_s))
-    return found
+    return [name for name in found if name.time_s >= SHORTEST * whole]
 
 
 def _text(each: Placed) -> str:

@@ -136,7 +136,7 @@ def _name(ax: Axes, named: Sequence[Mark], size: float) -> None:
     centres = [ax.transData.transform((mark.intensity, mark.tflops)) for mark in named]
     radii = [max(LARGEST_MARK * mark.share**0.5, SMALLEST_MARK) / 2 * scale for mark in named]
     taken: list[Box] = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centres, radii, strict=True)]
-    taken += [_box(text) for text in ax.texts]
+    taken += [_box(text) for text in ax.texts] + [_box(line) for line in ax.lines if _is_level(line)]
     for i, mark in enumerate(named):
         width, height = palette.text_width_points(mark.name, font) * scale, 1.15 * font * scale
         for dx, dy in PLACES:
@@ -161,9 +161,15 @@ def _meet(a: Box, b: Box) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _box(text: Any) -> Box:
-    box = text.get_window_extent()
-    return box.x0, box.y0, box.x1, box.y1
+def _is_level(line: Any) -> bool:
+    """Whether it is a flat roof."""
+    heights = line.get_ydata()
+    return len(heights) == 2 and heights[0] == heights[1]
+
+
+def _box(artist: Any) -> Box:
+    box = artist.get_window_extent()
+    return box.x0, box.y0 - 1.0, box.x1, box.y1 + 1.0
 
 
 def _write(ax: Axes, name: str, centre: Any, box: Box, font: float, far: bool) -> None:

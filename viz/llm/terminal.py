@@ -189,7 +189,9 @@ def _kernels(step: StepResult) -> str:
     text = f"{step.n_kernels:,}, {words.time_text(step.kernels_s / step.n_kernels)} each on average"
     if is_launch_bound(step):
         launch = words.time_text(step.gpu.launch.stream_us * 1e-6)
-        return f"{text}; launch-bound, as the host needs {launch} for each: idle {words.percent_text(idle / step.wall_s)}"
+        return (
+            f"{text}; launch-bound, as the host needs {launch} for each: idle {words.percent_text(idle / step.wall_s)}"
+        )
     return f"{text}; idle between them {words.percent_text(idle / step.wall_s)} of the time"
 
 
