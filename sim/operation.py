@@ -5,6 +5,7 @@ Pure, and so remembered: layer 41 asks what layer 40 asked.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from functools import lru_cache
 
@@ -13,7 +14,7 @@ from hwmodels.spec import Gpu
 from sim.attention import attention_kernels
 from sim.call import Call, Options, run_call
 from sim.launch import check_partial_sums
-from sim.result import KernelResult
+from sim.result import KernelResult, main_kernel
 from sim.schedule.choose import candidates
 from sim.schedule.config import KernelConfig
 from sim.streaming import stream_kernels
@@ -23,6 +24,8 @@ from workloads.operations import Work
 
 Resident = Mapping[str, float]
 """Role of an operand -> the part of it that is in L2 when the first kernel starts."""
+ATTENTION_ROLES = ("q", "k", "v")
+"""Of attention's operands, those that an earlier kernel may have left in L2; backward's others are not followed."""
 MOST_KINDS = 32
 """GPUs and options whose kernels are kept."""
 
@@ -39,12 +42,20 @@ class Kernels:
         self._known: dict[tuple[object, ...], tuple[KernelResult, ...]] = {}
         self._configs: dict[Gemm, KernelConfig] = {}
 
-    def of(self, work: Work, resident: Resident | None = None) -> tuple[KernelResult, ...]:
-        """Kernels of `work` in launch order. Raises ConfigError for what cannot be simulated."""
+    def of(
+        self, work: Work, resident: Resident | None = None, cap_mhz: float | None = None
+    ) -> tuple[KernelResult, ...]:
+        """Kernels of `work` in launch order; `cap_mhz` holds the clock there where they would run faster.
+
+        Raises ConfigError for what cannot be simulated.
+        """
         parts = resident or {}
-        key = (work, *sorted(parts.items()))
+        key = (work, cap_mhz, *sorted(parts.items()))
         if key not in self._known:
-            self._known[key] = self._run(work, parts)
+            options = self.options
+            if cap_mhz is not None and main_kernel(self.of(work, parts)).sm_mhz > cap_mhz:
+                options = dataclasses.replace(options, clock_mhz=cap_mhz)
+            self._known[key] = self._run(work, parts, options)
         return self._known[key]
 
     def config_of(self, gemm: Gemm) -> KernelConfig:
@@ -57,30 +68,25 @@ class Kernels:
         """Have this GEMM run with a configuration, such as that of a kernel's name."""
         self._configs[gemm] = config
 
-    def at(self, clock_mhz: float) -> Kernels:
-        """The same kernels, chosen as they are, with the clock held at `clock_mhz`."""
-        held = kernels_on(self.gpu, _held(self.options, clock_mhz), self.attention, self.tile)
-        held._configs.update(self._configs)
-        return held
-
-    def _run(self, work: Work, resident: Resident) -> tuple[KernelResult, ...]:
+    def _run(self, work: Work, resident: Resident, options: Options) -> tuple[KernelResult, ...]:
         if isinstance(work, Gemm):
-            return self._gemm(work, (resident.get("a", 0.0), resident.get("b", 0.0))).kernels
+            return self._gemm(work, (resident.get("a", 0.0), resident.get("b", 0.0)), options).kernels
         if isinstance(work, Attention):
-            return attention_kernels(work, self.gpu, self.options, backend=self.attention, resident=resident)
-        return stream_kernels(work, self.gpu, self.options, resident=resident)
+            known = {role: part for role, part in resident.items() if role in ATTENTION_ROLES}
+            return attention_kernels(work, self.gpu, options, backend=self.attention, resident=known)
+        return stream_kernels(work, self.gpu, options, resident=resident)
 
-    def _gemm(self, gemm: Gemm, resident: tuple[float, float]) -> Call:
+    def _gemm(self, gemm: Gemm, resident: tuple[float, float], options: Options) -> Call:
         """With its configuration, or the fastest of those that may be."""
         if gemm in self._configs:
-            return run_call(gemm, self._configs[gemm], self.gpu, self.options, resident=resident)
+            return run_call(gemm, self._configs[gemm], self.gpu, options, resident=resident)
         configs, most = candidates(gemm, self.gpu, None, self.tile)
         calls: list[Call] = []
         refusals: list[ConfigError] = []
         for config in configs:
             try:
                 check_partial_sums(gemm, config, self.gpu, False)
-                calls.append(run_call(gemm, config, self.gpu, self.options, resident=resident))
+                calls.append(run_call(gemm, config, self.gpu, options, resident=resident))
             except ConfigError as error:
                 refusals.append(error)
             if len(calls) == most:
@@ -90,12 +96,6 @@ class Kernels:
         best = min(calls, key=lambda call: call.time_s)
         self._configs[gemm] = best.plan.config
         return best
-
-
-def _held(options: Options, clock_mhz: float) -> Options:
-    import dataclasses
-
-    return dataclasses.replace(options, clock_mhz=clock_mhz)
 
 
 @lru_cache(maxsize=MOST_KINDS)

@@ -19,9 +19,12 @@ from sim.residency import L2Contents
 from sim.result import KernelResult
 from workloads.operations import Operation, Step
 
-LOWER_CLOCK = 0.8
-"""Of the boost clock, at which kernels are simulated a second time: power between both clocks is interpolated."""
+LOWER_SHARE = 0.75
+"""Of the clock of a kernel without tensor work, at which kernels are simulated a second time: power between that and
+the burst's is interpolated."""
 SEARCH_STEPS = 40
+CAP_STEP_MHZ = 15.0
+"""Steps of the board's clock."""
 
 
 @dataclass(frozen=True)
@@ -142,43 +145,47 @@ def _asked(step: Step, gpu: Gpu, cold: bool) -> list[tuple[Operation, dict[str, 
     return asked
 
 
-def _run(kernels: Kernels, asked: Sequence[tuple[Operation, dict[str, float]]]) -> tuple[Ran, ...]:
-    return tuple(Ran(operation, kernels.of(operation.work, parts), parts) for operation, parts in asked)
+def _run(
+    kernels: Kernels, asked: Sequence[tuple[Operation, dict[str, float]]], cap_mhz: float | None = None
+) -> tuple[Ran, ...]:
+    return tuple(Ran(operation, kernels.of(operation.work, parts, cap_mhz), parts) for operation, parts in asked)
 
 
 # The board's power.
 def _watts(ran: Sequence[Ran]) -> float:
-    return sum(each.energy_j for each in ran) / sum(each.time_s for each in ran)
+    return _mean_w([(each.time_s, each.energy_j) for each in ran])
+
+
+import os
+
+P = float(os.environ.get("PEXP", "1"))
+
+
+def _mean_w(parts):
+    total = sum(t for t, _ in parts)
+    return (sum(t * (e / t) ** P for t, e in parts) / total) ** (1 / P)
 
 
 def _capped(
     known: Kernels, gpu: Gpu, asked: Sequence[tuple[Operation, dict[str, float]]], burst: tuple[Ran, ...]
 ) -> tuple[float, tuple[Ran, ...]]:
-    """The highest cap of the clock at which the step's mean power is within the board's limit, and the step at it.
+    """The highest cap of the clock at which the step's power is within the board's limit, and the step at it.
 
-    A kernel that runs below the cap is not touched. Time and energy of a kernel between its burst's clock and
-    `LOWER_CLOCK` are taken as straight lines over the cycle's length; then all are simulated at the cap found.
+    Kernels that run below the cap are not touched (hot.csv: under load, kernels of every kind get one clock). Time and
+    energy of a kernel between its burst's clock and `LOWER_SHARE` are taken as straight lines over the cycle's length;
+    then all are simulated at the cap found.
     """
-    low_mhz = LOWER_CLOCK * gpu.activity.active_mhz
-    low = _run(known.at(low_mhz), asked)
-    high_mhz = max(_mhz(each) for each in burst)
-    floor_mhz = low_mhz / 4
+    low_mhz = LOWER_SHARE * gpu.activity.active_mhz
+    low = _run(known, asked, low_mhz)
+    least, most = low_mhz / 4, max(_mhz(each) for each in burst)
     for _ in range(SEARCH_STEPS):
-        middle = (floor_mhz + high_mhz) / 2
+        middle = (least + most) / 2
         if _interpolated_w(burst, low, low_mhz, middle) > limit_w(gpu):
-            high_mhz = middle
+            most = middle
         else:
-            floor_mhz = middle
-    cap = round(floor_mhz / CAP_STEP_MHZ) * CAP_STEP_MHZ
-    capped = known.at(cap)
-    return cap, tuple(
-        each if _mhz(each) <= cap else Ran(operation, capped.of(operation.work, parts), parts)
-        for each, (operation, parts) in zip(burst, asked, strict=True)
-    )
-
-
-CAP_STEP_MHZ = 15.0
-"""Steps of the board's clock."""
+            least = middle
+    cap = max(CAP_STEP_MHZ, least // CAP_STEP_MHZ * CAP_STEP_MHZ)
+    return cap, _run(known, asked, cap)
 
 
 def _mhz(ran: Ran) -> float:
@@ -187,13 +194,14 @@ def _mhz(ran: Ran) -> float:
 
 
 def _interpolated_w(burst: Sequence[Ran], low: Sequence[Ran], low_mhz: float, cap_mhz: float) -> float:
-    time_s = energy_j = 0.0
+    """Power where kernels run at `cap_mhz` at most."""
+    parts = []
     for fast, slow in zip(burst, low, strict=True):
         own = _mhz(fast)
         share = 0.0 if own <= cap_mhz or own <= low_mhz else (1 / cap_mhz - 1 / own) / (1 / low_mhz - 1 / own)
-        time_s += fast.time_s + share * (slow.time_s - fast.time_s)
-        energy_j += fast.energy_j + share * (slow.energy_j - fast.energy_j)
-    return energy_j / time_s
+        time_s = fast.time_s + share * (slow.time_s - fast.time_s)
+        parts.append((time_s, fast.energy_j + share * (slow.energy_j - fast.energy_j)))
+    return _mean_w(parts)
 
 
 # The host.

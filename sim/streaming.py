@@ -33,13 +33,13 @@ from sim.energy import energy_j
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows
 from sim.schedule.streams import StreamKernel, stream_launches
-from workloads.stream import Stream
+from workloads.stream import OPS, Stream
 
 OVERLAP = 3.0
 """Exponent of the norm by which times of one wave add up that overlap: 1 would be none, infinity all. It grows with the
 number of waves. Least error on even-hash shapes of the H200's elementwise.csv."""
-LINES_AWAITED = 8
-"""Lines that a round trip of a CTA waits for: it is as fast as L2 only where all of them lie there."""
+SHORT_CODE = 0.5
+"""Time to fetch the code of a short kernel, a long one being 1 (decoder_stack_kernels.csv, llama2-7b)."""
 ROLES = ("x", "w", "code")
 
 
@@ -114,15 +114,15 @@ def stream_kernels(
     work: Stream, gpu: Gpu, options: Options, *, resident: Mapping[str, float] | None = None
 ) -> tuple[KernelResult, ...]:
     """Every launch of `work`, in order. `resident`: the fractions that lie in L2 at the start (0 where absent) of "x",
-    all that the operation reads of [rows, width]; of "w", vectors that all its rows share and indices; of "code", the
-    kernel's instructions (1 where the same kernel ran just before). What a first launch leaves to the next is found
-    here. Results are shared between calls: not to be changed.
+    what the operation reads of [rows, width] (and its vectors, where "w" is absent); of "w", vectors that all rows
+    share, and indices; of "code", the kernel's instructions (1 where the same kernel ran just before). What a first
+    launch leaves to the next is found here. Results are shared between calls: not to be changed.
 
     Raises `ConfigError` for what is no such operation, another role, or a fraction outside 0 to 1.
     """
     if not isinstance(work, Stream):
         raise ConfigError(f"workload = {str(work)[:60]!r}: must be a workloads.stream.Stream")
-    return _launched(work, gpu, options, _held(resident or {}))
+    return _launched(work, gpu, options, _held(work, resident or {}))
 
 
 @lru_cache(maxsize=4096)
@@ -138,13 +138,19 @@ def _launched(work: Stream, gpu: Gpu, options: Options, held: Held) -> tuple[Ker
     return tuple(found)
 
 
-def _held(resident: Mapping[str, float]) -> Held:
+def _held(work: Stream, resident: Mapping[str, float]) -> Held:
+    """Where "w" is not told apart, "x" is of all that is read, of which the vectors were used longest ago."""
     for role, fraction in resident.items():
         if role not in ROLES:
             raise ConfigError(f"resident role = {str(role)[:60]!r}: must be one of {', '.join(ROLES)}")
         if not 0.0 <= fraction <= 1.0:
             raise ConfigError(f"resident {role} = {fraction:g}: must be from 0 to 1")
-    return Held(**{role: float(fraction) for role, fraction in resident.items()})
+    held = Held(**{role: float(fraction) for role, fraction in resident.items()})
+    vectors = OPS[work.op].vectors * work.width * work.element_bytes
+    if "w" in resident or not vectors:
+        return held
+    n_bytes, data = held.x * work.read_bytes, work.read_bytes - vectors
+    return held._replace(x=min(1.0, n_bytes / data), w=max(0.0, n_bytes - data) / vectors)
 
 
 def _after(kernel: StreamKernel, gpu: Gpu, held: Held) -> Held:
@@ -236,17 +242,13 @@ def _hbm_s(kernel: StreamKernel, traffic: Traffic, gpu: Gpu) -> float:
     return (at_peak + turn * min(traffic.hbm_read, traffic.hbm_write)) / peak
 
 
-def _waits_for_hbm(held: float) -> float:
-    """Of round trips, those that wait for HBM where the fraction `held` lies in L2."""
-    return 1.0 - held**LINES_AWAITED
-
-
 def _trips_hbm_s(kernel: StreamKernel, gpu: Gpu, held: Held) -> float:
-    """What HBM adds to a CTA's round trips: its latency, and the slowest of all lines that the grid asks for."""
+    """What HBM adds to a CTA's round trips: its latency, and the slowest of all lines that the grid asks for. Where
+    part of the data lies in L2, that part of the trips is spared it."""
     lines = kernel.read_bytes / gpu.l2.line_bytes
     first = kernel.trips * gpu.hbm.latency_ns + gpu.hbm.spread_ns * math.log2(1.0 + lines)
     vectors = kernel.vector_trips * gpu.hbm.latency_ns
-    return (first * _waits_for_hbm(held.x) + vectors * _waits_for_hbm(held.w)) * 1e-9
+    return (first * (1.0 - held.x) + vectors * (1.0 - held.w)) * 1e-9
 
 
 def _sm_s(kernel: StreamKernel, gpu: Gpu, alone_s: float, hz: float) -> float:
@@ -258,6 +260,10 @@ def _sm_s(kernel: StreamKernel, gpu: Gpu, alone_s: float, hz: float) -> float:
     return waves * full + (period_s(-(-rest // gpu.sm.count), alone_s, busy) if rest else 0.0)
 
 
+def _code_us(kernel: StreamKernel, gpu: Gpu) -> float:
+    return gpu.streaming.code_us * (1.0 if kernel.long_code else SHORT_CODE)
+
+
 def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: float, slots: int) -> Times:
     l2_cycles = gpu.l2.latency_cycles + 0.5 * gpu.l2.far_latency_cycles * (gpu.l2.partitions > 1)
     trips_hbm = _trips_hbm_s(kernel, gpu, held)
@@ -266,7 +272,7 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     cta_s = gpu.streaming.cta_ns * 1e-9
     last_of_wave = (min(kernel.n_ctas, slots) - 1) * cta_s + instructions
     return Times(
-        floor_s=(gpu.kernel.floor_us + (1.0 - held.code) * gpu.streaming.code_us) * 1e-6,
+        floor_s=(gpu.kernel.floor_us + (1.0 - held.code) * _code_us(kernel, gpu)) * 1e-6,
         trips_hbm_s=trips_hbm,
         trips_l2_s=trips_l2,
         sm_s=max(last_of_wave, _sm_s(kernel, gpu, trips + instructions, hz) - trips),

@@ -194,8 +194,10 @@ def test_measured_tables_are_shipped_and_others_refused():
 
 
 def test_no_more_than_twelve_constants_are_fitted():
+    """Of GEMMs; kernels bound by memory have two an operation (tests/test_stream_kernels.py)."""
     fitted = [row.key for row in rows(load_gpu("h200_sxm")) if row.kind == "fitted"]
-    assert len(fitted) <= 12, fitted
+    gemm = [key for key in fitted if not key.startswith("streaming.")]
+    assert len(gemm) <= 12, gemm
 
 
 def test_constants_of_the_model_are_carried_as_assumed():

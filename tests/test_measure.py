@@ -49,6 +49,7 @@ FURTHER = (
     "counters_launch",
     "tile_more",
     "tile_again",
+    "elementwise_warm",
 )
 each_table = pytest.mark.parametrize("table", TABLES.values(), ids=lambda table: table.name)
 

@@ -116,7 +116,9 @@ class Builder:
                rows: int | None = None, out_dtype: str | None = None) -> None:  # fmt: skip
         """One more streaming operation on all rows."""
         work = Stream(op, rows or self.rows, width, self.execution.dtype, out_dtype, strided)
-        self.add(name, work, tuple(("x", read) for read in reads), *writes)
+        weights = [self.tensors[read].kind == "weight" and op != "embedding" for read in reads]
+        roles = ["w" if weight else "x" for weight in weights]
+        self.add(name, work, tuple(zip(roles, reads, strict=True)), *writes)
 
     def linear(self, name: str, n: int, k: int, source: str, to: str, *, bias: bool = False, rows: int | None = None,
                epilogue: str | None = None, residual: str | None = None, batch: int = 1) -> str:  # fmt: skip

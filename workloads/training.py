@@ -145,8 +145,9 @@ class _Tape:
             for name in operation.writes:
                 latest[name] = latest.get(name, 0) + 1
             self.versions.append((reads, tuple(f"{name}#{latest[name]}" for name in operation.writes)))
-            for name in reads:
-                self.sliced[name] = self.sliced.get(name, False) or _reads_slices(operation)
+            for version, (_, name) in zip(reads, operation.reads, strict=True):
+                packed = _reads_slice(operation, builder.tensors[name])
+                self.sliced[version] = self.sliced.get(version, False) or packed
 
     def seed(self) -> Operation:
         """The gradient of the last result: ones."""
@@ -199,11 +200,12 @@ class _Tape:
         return [self.operation(f"add d {name}", add, (("x", to), ("x", to)), to, layer) for _ in range(n - 1)]
 
 
-def _reads_slices(operation: Operation) -> bool:
-    """Whether the operation reads parts of a packed tensor."""
-    names = [name for _, name in operation.reads]
-    packed = isinstance(operation.work, Attention) and len(set(names)) < len(names)
-    return packed or (isinstance(operation.work, Stream) and operation.work.strided)
+def _reads_slice(operation: Operation, tensor: Tensor) -> bool:
+    """Whether the operation reads a part of a packed tensor."""
+    work, names = operation.work, [name for _, name in operation.reads]
+    if isinstance(work, Stream):
+        return work.strided and tensor.n_bytes > work.elements * work.element_bytes
+    return isinstance(work, Attention) and names.count(tensor.name) > 1
 
 
 def _derivative(tape: _Tape, operation: Operation) -> list[Operation]:

@@ -5,9 +5,11 @@ Kernels are those of eager PyTorch, as grids and names in the H200's tables show
 `softmax_warp_forward` up to 2,048 wide and `cunn_SoftMaxForward*` beyond, `vectorized_layer_norm_kernel`, gathers,
 `multi_tensor_apply_kernel` for AdamW, a device-to-device copy.
 
-Not measured: what compilers and inference engines fuse ("silu_mul", "gelu_mul", "add_rms_norm", "add_layer_norm",
-"rope", "quantize"). They follow from the same kernels with more operands: products and rope run as a vectorised kernel,
-sums with a norm as the norm's, quantisation (largest magnitude of a row, then scaling) as rms_norm's.
+No table holds what inference engines fuse ("silu_mul", "gelu_mul", "add_rms_norm", "add_layer_norm", "rope",
+"quantize"), "argmax", and what has no other case. They follow from the same kernels with more operands: a vectorised
+kernel for products, rope and what has no other case; for a sum with a norm and for quantisation (largest magnitude of a
+row, then scaling) the norm's, with larger CTAs and loads of 16 bytes. Two that torch.compile wrote for shapes of
+elementwise_warm.csv took 1.1 to 2.7 times as long: it is a good hand-written kernel that is modelled.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ BLOCK_THREADS, REGISTER_ELEMENTS, CROWDED_ELEMENTS = 1024, 9, 8
 SMEM_SOFTMAX_BYTES, SOFTMAX_SMEM_BYTES, VECTOR_BYTES = 48 * 1024, 128, 16
 LOADS_SAVED = 4
 """Elements that cunn_SoftMaxForward takes for what one costs where rows are kept in shared memory."""
-NORM_THREADS, NORM_VECTOR, REDUCTION_STEPS = 128, 4, 7
+NORM_THREADS, NORM_VECTOR, REDUCTION_STEPS, STEP_ELEMENTS = 128, 4, 7, 2
 """A thread of the norm's kernel takes four elements at a time; 5 shuffles and 2 rounds through shared memory combine
-the statistics of 128 threads, each as dear as an element."""
+mean, variance and count of 128 threads, each step as dear as two elements."""
+FUSED_THREADS = 512
+"""Of the norms that compilers and inference engines fuse, whose threads take 16 bytes at a time."""
 SMALL_GATHER_ROWS, GATHER_BYTES = 16, 256 * 16
 CHUNK_ELEMENTS, CHUNKS, ADAMW_THREADS, ADAMW_VECTOR = 65536, 320, 512, 4
 SECTOR_BYTES = 32
@@ -70,6 +74,8 @@ class StreamKernel:
     """L2 time of these reads, in bytes of whole lines, where they are no whole lines."""
     hbm_weight: float = 1.0
     """HBM time of a byte read, one of a long read being 1."""
+    long_code: bool = False
+    """Whether it takes many instructions to unroll: addresses from element numbers, divisions."""
     feeds_next: bool = False
     """Whether the next launch reads what this one writes."""
 
@@ -94,6 +100,8 @@ def _single(work: Stream, gpu: Gpu) -> StreamKernel:
         return _norm(work, s)
     if work.op == "embedding":
         return _gather(work, s)
+    if work.op == "argmax":
+        return _pick(work, s)
     if work.op == "transpose":
         return _transpose(work, s, gpu.multistage.l1_line_cycles)
     if work.op == "cast" or (work.op == "bias" and work.rows > 1) or _is_strided(work):
@@ -117,7 +125,7 @@ def _bare(name: str, work: Stream, n_ctas: int, threads: int, registers: int = 3
     op = OPS[work.op]
     data = op.inputs * work.fan_in * work.elements * work.element_bytes
     beside = op.row_bytes * work.rows
-    reads, writes = (0, beside) if work.op == "quantize" else (beside, 0)
+    reads, writes = (0, beside) if work.op in ("quantize", "argmax") else (beside, 0)
     return StreamKernel(
         name,
         n_ctas,
@@ -139,6 +147,7 @@ def _vectorised(work: Stream, s: Streaming) -> StreamKernel:
         _bare("vectorized_elementwise", work, n_ctas, VECTOR_THREADS),
         cycles=cycles * per_thread,
         issue_cycles=issue * min(work.elements, VECTOR_ELEMENTS),
+        long_code=issue > 0.0,
     )
 
 
@@ -156,6 +165,7 @@ def _strided(work: Stream, s: Streaming) -> StreamKernel:
     return replace(
         _bare("elementwise", work, n_ctas, VECTOR_THREADS, 20),
         trips=STRIDED_TRIPS,
+        long_code=True,
         cycles=(s.strided_thread_cycles + _arithmetic(work.op, s)[0]) * STRIDED_ELEMENTS / VECTOR_THREADS,
         issue_cycles=s.strided_issue_cycles * min(work.elements, STRIDED_ELEMENTS),
     )
@@ -167,8 +177,6 @@ def _transpose(work: Stream, s: Streaming, line_cycles: float) -> StreamKernel:
     kernel = _strided(work, s)
     columns = STRIDED_ELEMENTS / min(work.rows, STRIDED_ELEMENTS)
     sectors = work.elements / columns * _ceil(columns, SECTOR_BYTES / work.element_bytes)
-    if work.rows == 1:
-        return kernel
     new = min(STRIDED_TRIPS, _ceil(work.rows, VECTOR_THREADS))
     return replace(
         kernel,
@@ -185,18 +193,26 @@ def _norm(work: Stream, s: Streaming) -> StreamKernel:
     variance take a chain of instructions an element and as much for each step that combines them, a sum nothing that
     shows beside the round trips. The second pass reads one tensor again: the row, or the sum that was written."""
     layer = work.op.endswith("layer_norm")
-    vectors, steps = _ceil(work.width, NORM_THREADS * NORM_VECTOR), REDUCTION_STEPS * layer
-    chain = s.layer_norm_thread_cycles * (vectors * NORM_VECTOR + steps) if layer else 0.0
+    threads, vector = _norm_block(work)
+    vectors, steps = _ceil(work.width, threads * vector), REDUCTION_STEPS * STEP_ELEMENTS * layer
+    chain = s.layer_norm_thread_cycles * (vectors * vector + steps) if layer else 0.0
     issue = s.layer_norm_issue_cycles if layer else s.rms_norm_issue_cycles
     return replace(
-        _bare("layer_norm" if layer else "rms_norm", work, work.rows, NORM_THREADS),
+        _bare("layer_norm" if layer else "rms_norm", work, work.rows, threads),
         trips=vectors,
         vector_trips=vectors,
         cycles=chain + s.reduction_cycles,
-        issue_cycles=issue * (work.width + steps * NORM_THREADS),
+        issue_cycles=issue * (work.width + steps * threads),
         rereads=1.0 / OPS[work.op].inputs,
         smem_bytes=24,
     )
+
+
+def _norm_block(work: Stream) -> tuple[int, int]:
+    """(threads of a CTA, elements that one takes at a time)."""
+    if work.op in ("layer_norm", "rms_norm"):
+        return NORM_THREADS, NORM_VECTOR
+    return FUSED_THREADS, VECTOR_BYTES // work.element_bytes
 
 
 def _softmax_call(work: Stream, s: Streaming) -> tuple[StreamKernel, ...]:
@@ -264,6 +280,13 @@ def _gather(work: Stream, s: Streaming) -> StreamKernel:
         return replace(kernel, trips=work.rows, l2_trips=work.rows, cycles=4 * s.strided_thread_cycles)
     kernel = _bare("vectorized_gather", work, work.rows * _ceil(row_bytes, GATHER_BYTES), 256)
     return replace(kernel, l2_trips=1.0, hbm_weight=s.gather_weight)
+
+
+def _pick(work: Stream, s: Streaming) -> StreamKernel:
+    """One block reads a row once and keeps the largest; not measured."""
+    passes = _ceil(work.width * work.element_bytes, BLOCK_THREADS * VECTOR_BYTES)
+    kernel = _bare("argmax", work, work.rows, BLOCK_THREADS)
+    return replace(kernel, trips=passes, cycles=s.reduction_cycles)
 
 
 def _adamw(work: Stream, s: Streaming) -> tuple[StreamKernel, ...]:

@@ -22,6 +22,9 @@ SMALL_BYTES = 4e6
 """Compulsory bytes up to which most of a kernel's time is launch and latency."""
 
 
+STRIDED = "_strided"
+
+
 class Repeated(NamedTuple):
     """An operation launched in a burst, on other data each time ("cold") or on the same."""
 
@@ -30,14 +33,15 @@ class Repeated(NamedTuple):
 
 
 def question(row: Mapping[str, Any]) -> Repeated:
-    """What a row asks. `strided`: "yes" where the inputs are halves of wider rows."""
+    """What a row asks. `strided`: "yes" where the inputs are halves of wider rows, as also a name's ending says."""
+    op = row["op"].removesuffix(STRIDED)
     work = Stream(
-        row["op"],
+        op,
         row["rows"],
         row["width"],
         row.get("dtype", "bf16"),
         out_dtype=row.get("out_dtype"),
-        strided=row.get("strided", "no") == "yes",
+        strided=row.get("strided", "no") == "yes" or op != row["op"],
     )
     return Repeated(work, row.get("l2", "cold"))
 
@@ -71,7 +75,7 @@ def _work(asked: Repeated, column: str) -> tuple[float, float]:
 TABLE = TimedTable(
     kind="elementwise",
     signature=("op", "rows", "width"),
-    inputs={"op": parse_choice(tuple(OPS)), "rows": parse_count, "width": parse_count},
+    inputs={"op": parse_choice((*OPS, *(f"{op}{STRIDED}" for op in OPS))), "rows": parse_count, "width": parse_count},
     optional={
         "dtype": parse_choice(DTYPES),
         "out_dtype": parse_choice(DTYPES),

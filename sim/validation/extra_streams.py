@@ -12,7 +12,7 @@ OPS = ("log_softmax", "log_softmax_fp32", "adamw_fused", "embedding")
 
 
 def stream_of(op: str, m: int, n: int, k: int) -> Stream:
-    """The operation of a row: [m, n] logits, n parameters, or m rows of k out of n. Raises `ConfigError` for another."""
+    """The operation of a row: [m, n] logits, n parameters, m rows of k out of n; ConfigError for another."""
     if op == "log_softmax":
         return Stream("log_softmax", m, n)
     if op == "log_softmax_fp32":

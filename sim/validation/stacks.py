@@ -31,8 +31,6 @@ MEASURED = Execution("measured")
 Cells = dict[str, Any]
 REPLAYS_BEFORE = 7
 """Steps before the median one of eight timed: two to warm up, one captured (not run), a first replay, and four."""
-SETTLED_MS = 100.0
-"""Load after which the board's power has settled: sustained_load.csv, the first tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +73,7 @@ def _ran(case: StackCase, gpu: Gpu) -> StepResult:
     from sim.step import run_step
 
     burst = run_step(step_of(case), gpu)
-    if REPLAYS_BEFORE * burst.wall_s * 1e3 < SETTLED_MS:
+    if REPLAYS_BEFORE * burst.wall_s * 1e3 < gpu.activity.sustain_ms:
         return burst
     return run_step(step_of(case), gpu, Options(sustained=True))
 
@@ -229,15 +227,10 @@ def _predict_kernel(asked: StackKernel, gpu: Gpu) -> dict[str, float]:
     ran = result.ran[asked.place]
     kernels = ran.kernels
     if isinstance(ran.operation.work, Gemm):
-        named = Kernels(gpu, Options(clock_mhz=_held(result, ran.kernels)))
+        named = Kernels(gpu, Options())
         named.choose(ran.operation.work, _named_config(asked, ran.operation.work))
-        kernels = named.of(ran.operation.work, ran.resident)
+        kernels = named.of(ran.operation.work, ran.resident, result.clock_cap_mhz)
     return {"time_us": 1e6 * _part(asked, kernels)}
-
-
-def _held(result: StepResult, kernels: Sequence[Any]) -> float | None:
-    cap = result.clock_cap_mhz
-    return cap if cap is not None and max(kernel.sm_mhz for kernel in kernels) >= cap - 1 else None
 
 
 def _named_config(asked: StackKernel, gemm: Gemm) -> Any:

@@ -1,0 +1,329 @@
+"""Kernels bound by memory: closed forms, bytes by level, what L2 holds, bounds, order, all GPUs, bad input."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from functools import lru_cache
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hwmodels import list_gpus, load_gpu
+from hwmodels.errors import ConfigError
+from hwmodels.spec import Gpu
+from sim.call import Options
+from sim.result import KernelResult
+from sim.schedule.streams import stream_launches
+from sim.streaming import ALONE_AGAIN, ctas_per_sm, period_s, stream_kernels
+from sim.validation.elementwise import Repeated, predict, question
+from sim.validation.extra_streams import predict_stream, stream_of
+from workloads.stream import OPS, Stream
+
+pytestmark = pytest.mark.small
+BURST = Options()
+WARM = {**ALONE_AGAIN, "x": 1.0}
+SIZES = st.integers(1, 2**18)
+
+
+@lru_cache
+def gpu(name: str = "h200_sxm", *overrides: str) -> Gpu:
+    return load_gpu(name, overrides)
+
+
+def only(work: Stream, on: Gpu | None = None, options: Options = BURST, **resident: float) -> KernelResult:
+    (kernel,) = stream_kernels(work, on or gpu(), options, resident=resident)
+    return kernel
+
+
+def alone(work: Stream, on: Gpu | None = None, **resident: float) -> KernelResult:
+    return only(work, on, BURST, **{**ALONE_AGAIN, **resident})
+
+
+def total_s(work: Stream, on: Gpu | None = None, options: Options = BURST) -> float:
+    return math.fsum(kernel.time_s for kernel in stream_kernels(work, on or gpu(), options, resident=ALONE_AGAIN))
+
+
+def test_at_most_two_constants_an_operation_are_fitted() -> None:
+    kernels = ["silu", "gelu", "softmax", "log_softmax", "layer_norm", "rms_norm"]
+    kernels += ["copy", "strided", "transpose", "embedding", "adamw"]
+    fitted = [
+        key for key, origin in gpu().provenance.items() if key.startswith("streaming.") and origin.kind == "fitted"
+    ]
+    assert len(fitted) <= 2 * len(kernels)
+    of = {op: [key for key in fitted if key.startswith(f"streaming.{op}_")] for op in kernels}
+    assert all(len(keys) <= 2 for op, keys in of.items() if op != "softmax"), of
+    assert len(of["softmax"]) <= 4, "with log_softmax"
+
+
+# Closed forms.
+def test_a_long_copy_runs_at_the_copy_bandwidth() -> None:
+    work = Stream("copy", 2**16, 2**16)
+    g = gpu()
+    rate = work.compulsory_bytes / alone(work).time_s
+    assert rate == pytest.approx(g.streaming.copy_fraction * g.hbm.bandwidth_gb_per_s * 1e9, rel=0.01)
+
+
+def test_a_long_fill_is_launched_cta_by_cta() -> None:
+    work = Stream("fill", 2**14, 2**13)
+    n_ctas = work.elements // 1024
+    assert alone(work).time_s == pytest.approx(0.69e-6 + n_ctas * gpu().streaming.cta_ns * 1e-9, rel=0.01)
+
+
+def test_a_tiny_kernel_takes_its_floor_and_one_round_trip() -> None:
+    g, found = gpu(), alone(Stream("add", 1, 1), x=1.0)
+    l2_s = (g.l2.latency_cycles + g.l2.far_latency_cycles / 2) / (found.sm_mhz * 1e6)
+    assert found.time_s == pytest.approx(g.kernel.floor_us * 1e-6 + l2_s, rel=1e-3)
+    cold = alone(Stream("add", 1, 1))
+    assert cold.time_s - found.time_s == pytest.approx(g.hbm.latency_ns * 1e-9, rel=0.05)
+
+
+def test_code_that_was_driven_out_is_fetched_once() -> None:
+    for work, share in ((Stream("silu", 8, 4096), 1.0), (Stream("add", 8, 4096), 0.5)):
+        later = only(work, x=1.0, w=1.0).time_s - only(work, x=1.0, w=1.0, code=1.0).time_s
+        assert later == pytest.approx(share * gpu().streaming.code_us * 1e-6)
+
+
+def test_all_that_is_read_counts_vectors_last() -> None:
+    work = Stream("rms_norm", 1, 4096)
+    assert only(work, x=0.5) == only(work, x=1.0, w=0.0)
+    assert only(work, x=0.75) == only(work, x=1.0, w=0.5)
+
+
+def test_a_row_of_a_norm_costs_round_trips_for_each_512_elements() -> None:
+    g = gpu()
+    narrow, wide = (alone(Stream("rms_norm", 1, width), x=1.0) for width in (4096, 8192))
+    trip_s = (g.l2.latency_cycles + g.l2.far_latency_cycles / 2) / (wide.sm_mhz * 1e6)
+    assert wide.time_s - narrow.time_s >= 16 * trip_s
+    assert wide.time_s - narrow.time_s <= 17 * trip_s
+
+
+def test_period_of_one_and_of_many_ctas() -> None:
+    assert period_s(1, 5.0, 2.0) == 5.0
+    assert period_s(8, 5.0, 0.0) == 5.0
+    assert period_s(100, 5.0, 2.0) == pytest.approx(200.0, rel=0.05)
+    periods = [period_s(n, 5.0, 2.0) for n in range(1, 40)]
+    assert periods == sorted(periods)
+    assert all(period >= 2.0 * n for n, period in enumerate(periods, 1))
+
+
+# Bytes.
+@pytest.mark.parametrize("op", ["add", "silu", "silu_mul", "layer_norm", "softmax", "copy", "bias", "embedding"])
+def test_bytes_of_a_cold_kernel_are_the_compulsory_ones(op: str) -> None:
+    work = Stream(op, 512, 4096)
+    found = only(work)
+    assert found.bytes["hbm"] == {"read": work.read_bytes, "write": 0}
+    assert found.bytes["l2"] == {"read": work.read_bytes, "write": work.write_bytes}
+    assert found.bytes["sm"] == found.bytes["l2"]
+
+
+def test_what_l2_cannot_hold_back_is_written_to_hbm() -> None:
+    g, work = gpu(), Stream("copy", 8192, 4096)
+    kept = g.streaming.dirty_fraction * g.l2.capacity_mib * 2**20
+    assert only(work).bytes["hbm"]["write"] == round(work.write_bytes - kept)
+
+
+def test_rows_too_many_for_l2_are_read_again_from_hbm() -> None:
+    few, many = (Stream("log_softmax", rows, 128256) for rows in (32, 512))
+    assert only(few).bytes["hbm"]["read"] == few.read_bytes
+    assert many.read_bytes * 1.5 < only(many).bytes["hbm"]["read"] <= many.read_bytes * 3
+
+
+def test_a_transpose_asks_for_a_sector_an_element() -> None:
+    work = Stream("transpose", 4096, 1024)
+    assert alone(work).bytes["l2"]["read"] == 32 * work.elements
+    assert alone(work).bytes["hbm"]["read"] == work.read_bytes
+
+
+def test_other_types_count_by_bytes() -> None:
+    half, full = (alone(Stream("copy", 16384, 8192, dtype)) for dtype in ("bf16", "fp32"))
+    assert full.bytes["hbm"]["read"] == 2 * half.bytes["hbm"]["read"]
+    assert full.time_s == pytest.approx(2 * half.time_s, rel=0.05)
+    assert alone(Stream("add", 8192, 4096, "int8")).time_s < alone(Stream("add", 8192, 4096)).time_s
+
+
+def test_adamw_moves_seven_words_an_element_in_launches_of_320_chunks() -> None:
+    work = Stream("adamw", 1, 2**26, "bf16")
+    kernels = stream_kernels(work, gpu(), BURST)
+    assert sum(kernel.bytes["l2"][way] for kernel in kernels for way in ("read", "write")) == 28 * work.elements
+    assert [kernel.config["n_ctas"] for kernel in kernels] == [1, 320, 320, 320, 64]
+    assert sum(kernel.flops_executed for kernel in kernels) == work.flops
+
+
+def test_log_softmax_in_another_type_converts_first() -> None:
+    work = Stream("log_softmax", 16, 128256, out_dtype="fp32")
+    cast, softmax = stream_kernels(work, gpu(), BURST)
+    assert cast.bytes["l2"] == {"read": 2 * work.elements, "write": 4 * work.elements}
+    assert softmax.bytes["l2"]["write"] == 4 * work.elements
+    assert softmax.bytes["hbm"]["read"] == 0
+
+
+# What L2 holds.
+@pytest.mark.parametrize("op", sorted(set(OPS) - {"fill", "adamw"}))
+def test_data_in_l2_is_faster_and_reads_no_hbm(op: str) -> None:
+    work = Stream(op, 128, 4096)
+    cold, warm = alone(work), alone(work, x=1.0)
+    assert warm.time_s < cold.time_s
+    assert warm.bytes["hbm"]["read"] == 0
+    assert warm.bytes["l2"] == cold.bytes["l2"]
+
+
+def test_vectors_count_apart_from_rows() -> None:
+    work = Stream("rms_norm", 1, 4096)
+    cold, warm = only(work, x=1.0, w=0.0, code=1.0), only(work, x=1.0, w=1.0, code=1.0)
+    assert cold.bytes["hbm"]["read"] == 2 * 4096
+    assert cold.time_s - warm.time_s == pytest.approx(8 * gpu().hbm.latency_ns * 1e-9)
+
+
+def test_more_in_l2_is_never_slower() -> None:
+    times = [alone(Stream("add", 2048, 4096), x=step / 16).time_s for step in range(17)]
+    assert times == sorted(times, reverse=True)
+
+
+# Bounds, order.
+@pytest.mark.parametrize("op", sorted(OPS))
+def test_more_rows_are_never_faster(op: str) -> None:
+    rows = [1, 2, 7, 8, 17, 64, 131, 132, 133, 264, 265, 1024, 2112, 2113, 4224, 4225, 10_000, 32_768]
+    if op == "embedding":  # up to 16 rows another kernel, which takes them in turn
+        rows = [n for n in rows if n > 16]
+    times = [total_s(Stream(op, n, 4096)) for n in rows]
+    assert all(more >= 0.995 * less for less, more in itertools.pairwise(times))
+
+
+@pytest.mark.parametrize("op", sorted(OPS))
+def test_no_resource_is_busier_than_all_the_time(op: str) -> None:
+    for rows in (1, 132, 5000, 40_000):
+        for found in stream_kernels(Stream(op, rows, 1536), gpu(), BURST):
+            assert all(0 <= busy <= 1 for busy in found.utilisation.values())
+            assert all(share >= 0 for share in found.waits.values())
+            assert math.fsum(found.waits.values()) == pytest.approx(1)
+            assert found.time_s >= gpu().kernel.floor_us * 1e-6
+
+
+@pytest.mark.parametrize("op", sorted(OPS))
+def test_more_bandwidth_is_never_slower(op: str) -> None:
+    faster = gpu("h200_sxm", "hbm.bandwidth_gb_per_s=9600")
+    assert total_s(Stream(op, 16384, 4096), faster) <= total_s(Stream(op, 16384, 4096))
+
+
+def test_half_the_bandwidth_doubles_a_long_copy() -> None:
+    slower = gpu("h200_sxm", "hbm.bandwidth_gb_per_s=2400")
+    work = Stream("copy", 2**16, 2**15)
+    assert total_s(work, slower) / total_s(work) == pytest.approx(2, rel=0.01)
+
+
+def test_a_held_clock_slows_what_is_bound_by_instructions() -> None:
+    slow, fast = (Options(clock_mhz=mhz) for mhz in (900.0, 1800.0))
+    gelu, copy = Stream("gelu", 32768, 4096), Stream("copy", 32768, 4096)
+    assert total_s(gelu, options=slow) / total_s(gelu, options=fast) == pytest.approx(2, rel=0.05)
+    assert total_s(copy, options=slow) / total_s(copy, options=fast) == pytest.approx(1, rel=0.02)
+
+
+def test_sustained_load_keeps_to_the_boards_power() -> None:
+    small = gpu("h200_sxm", "power.board_w=400")
+    work = Stream("gelu", 32768, 4096)
+    burst, settled = (only(work, small, Options(sustained=sustained)) for sustained in (False, True))
+    assert settled.sm_mhz < burst.sm_mhz
+    assert settled.time_s > burst.time_s
+    assert only(work, small, Options(sustained=True, clock_mhz=1500.0)).sm_mhz == 1500.0
+
+
+def test_energy_is_that_of_bytes_and_time() -> None:
+    found = alone(Stream("copy", 32768, 4096))
+    watts = sum(found.energy_j.values()) / found.time_s
+    assert gpu().power.idle_w < watts < gpu().power.board_w * 1.1
+    assert found.energy_j["hbm"] > found.energy_j["l2"] > 0
+
+
+# Grids, as tables show them.
+@pytest.mark.parametrize(
+    ("work", "name", "n_ctas", "threads"),
+    [
+        (Stream("add", 512, 4096), "vectorized_elementwise", 2048, 128),
+        (Stream("silu", 8, 11008, strided=True), "elementwise", 172, 128),
+        (Stream("silu", 1, 11008, strided=True), "vectorized_elementwise", 11, 128),
+        (Stream("copy", 1, 1024, strided=True), "elementwise", 2, 128),
+        (Stream("transpose", 512, 1024), "elementwise", 1024, 128),
+        (Stream("softmax", 512, 1024), "softmax_warp", 128, 128),
+        (Stream("softmax", 8, 4096), "softmax_registers", 8, 1024),
+        (Stream("softmax", 8, 14336), "softmax_smem", 8, 1024),
+        (Stream("log_softmax", 8, 128256), "softmax_block", 8, 1024),
+        (Stream("layer_norm", 64, 14336), "layer_norm", 64, 128),
+        (Stream("embedding", 8, 4096), "index_select_small", 32, 128),
+        (Stream("embedding", 64, 4096), "vectorized_gather", 128, 256),
+    ],
+)
+def test_grids(work: Stream, name: str, n_ctas: int, threads: int) -> None:
+    (kernel,) = stream_launches(work, gpu())
+    assert (kernel.name, kernel.n_ctas, kernel.threads) == (name, n_ctas, threads)
+
+
+def test_occupancy_is_bound_by_threads_or_registers() -> None:
+    (vectorised,) = stream_launches(Stream("add", 512, 4096), gpu())
+    (crowded,) = stream_launches(Stream("softmax", 512, 8192), gpu())
+    assert ctas_per_sm(vectorised, gpu()) == (16, "threads")
+    assert ctas_per_sm(crowded, gpu()) == (1, "registers")
+
+
+# All GPUs, any shape, bad input.
+@pytest.mark.parametrize("name", list_gpus())
+@pytest.mark.parametrize("op", sorted(OPS))
+def test_every_gpu_gives_a_finite_time(name: str, op: str) -> None:
+    kernels = stream_kernels(Stream(op, 777, 1000), gpu(name), BURST)
+    assert all(math.isfinite(kernel.time_s) and kernel.time_s > 0 for kernel in kernels)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    op=st.sampled_from(sorted(OPS)),
+    rows=SIZES,
+    width=SIZES,
+    dtype=st.sampled_from(["bf16", "fp32", "fp8_e4m3", "int8"]),
+    strided=st.booleans(),
+    held=st.floats(0, 1),
+)
+def test_any_shape_gives_a_sound_result(op: str, rows: int, width: int, dtype: str, strided: bool, held: float) -> None:
+    work = Stream(op, rows, width, dtype, strided=strided)
+    for found in stream_kernels(work, gpu(), BURST, resident={"x": held}):
+        assert found.time_s >= gpu().kernel.floor_us * 1e-6
+        assert found.sm_cycles == pytest.approx(found.time_s * found.sm_mhz * 1e6)
+        moved = sum(found.bytes["hbm"].values()) / (gpu().hbm.bandwidth_gb_per_s * 1e9)
+        assert found.time_s >= moved
+        assert math.fsum(found.waits.values()) == pytest.approx(1)
+        assert all(0 <= busy <= 1 for busy in found.utilisation.values())
+
+
+@pytest.mark.parametrize(
+    ("resident", "said"),
+    [({"x": 1.5}, "x = 1.5"), ({"x": -0.1}, "from 0 to 1"), ({"w": math.nan}, "nan"), ({"q": 0.5}, "'q'")],
+)
+def test_bad_residency_is_refused(resident: dict[str, float], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        stream_kernels(Stream("add", 8, 8), gpu(), BURST, resident=resident)
+
+
+def test_another_workload_is_refused() -> None:
+    wrong: Any = "add"
+    with pytest.raises(ConfigError, match="Stream"):
+        stream_kernels(wrong, gpu(), BURST)
+
+
+# Tables.
+def test_rows_of_tables_become_operations() -> None:
+    assert question({"op": "add", "rows": 8, "width": 64}) == Repeated(Stream("add", 8, 64))
+    warm = question({"op": "silu_strided", "rows": 8, "width": 64, "l2": "warm", "dtype": "fp32"})
+    assert warm == Repeated(Stream("silu", 8, 64, "fp32", strided=True), "warm")
+    assert predict(warm, gpu())["time_us"] < predict(warm._replace(l2="cold"), gpu())["time_us"]
+    assert stream_of("embedding", 64, 128256, 4096) == Stream("embedding", 64, 4096)
+    assert predict_stream(stream_of("adamw_fused", 1, 2**24, 0), gpu())["time_us"] > 0
+    with pytest.raises(ConfigError, match="bmm"):
+        stream_of("bmm", 1, 1, 1)
+
+
+def test_results_are_the_same_each_time() -> None:
+    work = Stream("rms_norm", 64, 4096)
+    stream = stream_kernels(work, gpu(), BURST)
+    assert stream_kernels(work, gpu(), dataclasses.replace(BURST)) == stream
