@@ -44,6 +44,7 @@ def tilewalk(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True, show_default=False)
     ] = False,
 ) -> None:
+    """What `tilewalk` does without a command: help."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 

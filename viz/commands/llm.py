@@ -1,4 +1,4 @@
-"""`tilewalk llm` and `tilewalk kernels`: simulate a phase once, write what was asked for, print one screen or a list."""
+"""`tilewalk llm` and `tilewalk kernels`: simulate once, write what was asked for, print one screen or a list."""
 
 from __future__ import annotations
 

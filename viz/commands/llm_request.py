@@ -72,9 +72,8 @@ def refuse_contradictions(options: StepOptions) -> None:
     for name, phases in PHASES_OF.items():
         if getattr(options, name) and phase not in phases:
             option = f"--{name.replace('_', '-')}"
-            raise ConfigError(
-                f"{option} with --phase {phase}: must not be given, it is for {' and '.join(phases)} (command line)"
-            )
+            those = f"{', '.join(phases[:-1])} and {phases[-1]}" if len(phases) > 1 else phases[0]
+            raise ConfigError(f"{option} with --phase {phase}: must not be given, it is for {those} (command line)")
     if options.clock is not None and options.sustained:
         raise ConfigError(
             "--clock with --sustained: must be one or the other, a held clock is not what power leaves (command line)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -44,7 +44,7 @@ def draw_breakdown(ax: Axes, step: StepResult) -> None:
         left = 0.0
         for group, time_s in parts.items():
             edge = palette.RULE if group == facts.IDLE else palette.PAPER
-            look = {"facecolor": facts.COLOURS[group], "edgecolor": edge, "linewidth": 0.4}
+            look: dict[str, Any] = {"facecolor": facts.COLOURS[group], "edgecolor": edge, "linewidth": 0.4}
             ax.barh(i, 1e3 * time_s, left=left, height=0.74, **look)
             left += 1e3 * time_s
         text = f"{words.time_text(left / 1e3)}, {words.percent_text(left / 1e3 / step.wall_s)}"

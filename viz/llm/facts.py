@@ -142,7 +142,7 @@ def program_text(result: LlmResult) -> str:
     execution, how = result.request.execution, result.how
     fused = {"none": "nothing fused", "epilogue": "epilogues fused", "full": "fully fused"}[execution.fusion]
     parts = [f"{execution.program} program", *([] if execution.measured else [fused])]
-    parts += ["launched as a graph" if how.launch == "graph" else "launched one by one"]
+    parts.append(LAUNCHED[how.launch])
     if execution.kv_dtype:
         parts.append(f"cache in {execution.kv_dtype}")
     if execution.page:
@@ -153,6 +153,10 @@ def program_text(result: LlmResult) -> str:
         training = result.request.training
         parts += [training.optimizer, f"checkpointing {training.checkpointing}"]
     return ", ".join(parts)
+
+
+LAUNCHED = {"graph": "launched as a graph", "stream": "launched one by one", "eager": "launched at PyTorch's own pace"}
+"""How kernels are launched, in words."""
 
 
 def shape_text(work: Work) -> str:

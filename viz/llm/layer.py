@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim.result import HostSpan
 from sim.step import StepResult
@@ -97,7 +97,7 @@ def _lanes(ax: Axes, passage: Passage, step: StepResult, size: float) -> None:
     host = [span for span in spans if span.lane == "host" and span.name.startswith("launch")]
     shown: Sequence[HostSpan] = copies or host
     bars = [((span.start_s - begin) * US, (span.end_s - span.start_s) * US) for span in shown]
-    look = {"facecolor": palette.RULE, "edgecolor": palette.PAPER, "linewidth": 0.4}
+    look: dict[str, Any] = {"facecolor": palette.RULE, "edgecolor": palette.PAPER, "linewidth": 0.4}
     ax.broken_barh(bars, (HOST[0], HOST[1] - HOST[0]), **look)
     ax.set_yticks([0.5, sum(HOST) / 2], ["GPU", "PCIe" if copies else "host"])
     ax.tick_params(axis="y", length=0)

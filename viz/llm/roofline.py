@@ -66,7 +66,7 @@ def draw_roofline(ax: Axes, step: StepResult) -> None:
     _ranges(ax, shown, peak, hbm)
     _roofs(ax, step, peak, hbm, size)
     for mark in shown:  # small ones on top
-        line = {"markeredgecolor": palette.INK, "markeredgewidth": 0.5}
+        line: dict[str, Any] = {"markeredgecolor": palette.INK, "markeredgewidth": 0.5}
         diameter = max(LARGEST_MARK * mark.share**0.5, SMALLEST_MARK)
         shape = ">" if mark.intensity == widest else "o"
         ax.plot([mark.intensity], [mark.tflops], shape, color=facts.COLOURS[mark.group], markersize=diameter, **line)

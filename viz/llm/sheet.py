@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sim.llm import LlmResult
 from viz import palette, words
@@ -49,7 +49,7 @@ def _title(sheet: Figure, result: LlmResult, height_in: float) -> None:
     name = f"{result.request.model.name}, {facts.phase_text(result)}, on {result.gpu['label']}"
     step = result.shown
     times = f"{words.time_text(step.host.end_to_end_s)} for {facts.shown_text(result)}; {facts.program_text(result)}"
-    look = {"ha": "left", "va": "top", "color": palette.INK}
+    look: dict[str, Any] = {"ha": "left", "va": "top", "color": palette.INK}
     sheet.text(0.012, 1.0 - 0.12 / height_in, name, fontsize=12.5, weight="bold", **look)
     sheet.text(0.012, 1.0 - 0.40 / height_in, times, fontsize=9, **look)
     groups = [*facts.time_by_group(step.ran), facts.IDLE]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_OPERATIONS, MAX_LIMITERS = 12, 5
 SMALLEST_PART = 0.002
-"""Of HBM: parts of the memory plan below it are summed up."""
+"""Of all at the peak: parts of the memory plan below it are summed up."""
 LAUNCH_BOUND = 0.1
 """Share of a step between kernels from which it is called launch-bound."""
 
@@ -63,11 +63,11 @@ def _times(result: LlmResult) -> str:
         each = words.time_text(result.time_per_token_s)
         return f"{time} · first token after {words.time_text(first)}, then {each} a token · {rate}"
     if result.request.phase == "prefill":
-        return f"{time} to the first token · {rate} read"
+        return f"{time} {'a pass' if result.request.model.encoder_only else 'to the first token'} · {rate} read"
     if result.request.phase == "training":
         return f"{time} a step · {rate}"
-    each = words.three_digits(1.0 / result.time_s)
-    return f"{time} a step, and a token of each sequence · {rate}, {each} of each sequence"
+    each = f", {words.three_digits(1.0 / result.time_s)} of each sequence" if result.request.batch > 1 else ""
+    return f"{time} a step and token · {rate}{each}"
 
 
 def _rates(result: LlmResult) -> str:
@@ -135,7 +135,7 @@ def main_limiter(rans: Iterable[Ran]) -> str:
 
 def is_launch_bound(step: StepResult) -> bool:
     """Whether the host, launching kernels one by one, holds the step up."""
-    return step.launch == "stream" and facts.idle_s(step) >= LAUNCH_BOUND * step.wall_s
+    return step.launch != "graph" and facts.idle_s(step) >= LAUNCH_BOUND * step.wall_s
 
 
 def _launching(step: StepResult) -> str:
@@ -143,7 +143,7 @@ def _launching(step: StepResult) -> str:
         return ""
     if any(span.lane == "copy h2d" for span in step.host.spans):
         return "weights over PCIe"
-    return "the host's launches" if step.launch == "stream" else ""
+    return "" if step.launch == "graph" else "the host's launches"
 
 
 def _limiters(result: LlmResult, width: int) -> Table:
@@ -188,11 +188,15 @@ def _kernels(step: StepResult) -> str:
     idle = facts.idle_s(step)
     text = f"{step.n_kernels:,}, {words.time_text(step.kernels_s / step.n_kernels)} each on average"
     if is_launch_bound(step):
-        launch = words.time_text(step.gpu.launch.stream_us * 1e-6)
-        return (
-            f"{text}; launch-bound, as the host needs {launch} for each: idle {words.percent_text(idle / step.wall_s)}"
-        )
+        share = words.percent_text(idle / step.wall_s)
+        return f"{text}; launch-bound, the GPU idle {share} of the time: {_launch_text(step)}"
     return f"{text}; idle between them {words.percent_text(idle / step.wall_s)} of the time"
+
+
+def _launch_text(step: StepResult) -> str:
+    costs = step.gpu.launch
+    each, of = (costs.eager_us, "operation") if step.launch == "eager" else (costs.stream_us, "kernel")
+    return f"the host needs {words.time_text(each * 1e-6)} for each {of}"
 
 
 def _clock(result: LlmResult) -> str:
@@ -211,7 +215,7 @@ def _clock(result: LlmResult) -> str:
 
 def _memory(result: LlmResult) -> str:
     capacity, peak = facts.capacity_bytes(result.shown), result.memory.peak
-    large = {name: n for name, n in peak.parts.items() if n >= SMALLEST_PART * capacity}
+    large = {name: n for name, n in peak.parts.items() if n >= SMALLEST_PART * peak.total}
     parts = sorted(large.items(), key=lambda item: -item[1])
     texts = [f"{_mark(i)} {facts.PARTS[name]} {words.bytes_text(n)}" for i, (name, n) in enumerate(parts)]
     rest = peak.total - sum(large.values())

@@ -1,5 +1,5 @@
-"""Chrome trace-event JSON of a step, for Perfetto: the host, every kernel by name, HBM bytes as counters, and the inside
-of one GEMM and one attention kernel, replayed with spans.
+"""Chrome trace-event JSON of a step, for Perfetto: the host, every kernel by name, HBM bytes as counters, and from
+inside one GEMM and one attention kernel, replayed with spans.
 
 The kernels shown from inside are the longest of their kind in the middle layer. Their SMs lie on tracks of processes of
 their own, at the time at which they ran. Format and units as in `viz.trace`.
@@ -24,7 +24,7 @@ from viz import trace
 from viz.llm import facts
 from viz.llm.facts import Placed
 from viz.llm.layer import middle_layer
-from viz.trace import HEAD, LANES, PID_COUNTERS, PID_STREAM, TAIL, Entry
+from viz.trace import HEAD, LANES, PID_STREAM, TAIL, Entry
 from workloads.attention import Attention
 from workloads.gemm import Gemm
 
@@ -128,16 +128,16 @@ def _kernels(every: tuple[Placed, ...]) -> Iterator[Entry]:
 
 def _counters(step: StepResult, every: tuple[Placed, ...]) -> Iterator[Entry]:
     """HBM's mean rate in each kernel, 0 between them; bytes so far; the clock."""
-    so_far = {"read": 0, "write": 0}
+    totals = {"read": 0, "write": 0}
     for each, after in zip(every, (*every[1:], None), strict=True):
         start, end, seconds = _ps(each.start_s), _ps(each.end_s), each.end_s - each.start_s
-        for way in so_far:
+        for way, before in totals.items():
             moved = sum(kernel.bytes["hbm"][way] for kernel in each.kernels)
-            so_far[way] += moved
+            totals[way] = before + moved
             yield trace.counter_entry(f"HBM {way} (GB/s)", start, round(moved / seconds / 1e9, 1))
             if after is None or _ps(after.start_s) > end:
                 yield trace.counter_entry(f"HBM {way} (GB/s)", end, 0.0)
-            yield trace.counter_entry(f"HBM {way} so far (MB)", end, round(so_far[way] / 1e6, 3))
+            yield trace.counter_entry(f"HBM {way} so far (MB)", end, round((before + moved) / 1e6, 3))
         yield trace.counter_entry("SM clock (MHz)", start, round(each.main.sm_mhz, 1))
 
 
