@@ -109,6 +109,10 @@ class Tensor(Section):
     wgmma: bool = yes_no("has warpgroup instructions that read operands from shared memory")
     cp_async: bool = yes_no("has asynchronous copies from global to shared memory")
     tma: bool = yes_no("has the tensor memory accelerator")
+    sparse_24: bool = yes_no("skips the zeros of 2:4 sparse operands, twice as fast along k")
+    sparse_positions_cycles: float = constant(
+        0, 100_000, "before the first sparse wgmma of a k-iteration, while positions go to registers"
+    )
 
 
 class CudaCore(Section):
@@ -117,6 +121,8 @@ class CudaCore(Section):
     fp64_flops_per_clk_per_sm: float = rate(2**20, "fp64 arithmetic")
     fp32_flops_per_clk_per_sm: float = rate(2**20, "fp32 arithmetic")
     fp16_flops_per_clk_per_sm: float = rate(2**20, "fp16 arithmetic, two values a register")
+    convert_int4_instructions: float = constant(0, 1000, "to make a 16-bit number of an int4 weight and scale it")
+    convert_int8_instructions: float = constant(0, 1000, "to make a 16-bit number of an int8 weight and scale it")
 
 
 class L2(Section):
@@ -136,6 +142,9 @@ class L2(Section):
     gpc_port_bytes_per_clk: float = constant(0.25, 2**20, "rate at which L2 sends to all SMs of one GPC together")
     jitter_cycles: float = constant(0, 100_000, "width of what a load takes more or less than its mean")
     write_weight: float = constant(0, 100, "L2 time of a byte written, a byte read being 1")
+    hot_line_cycles: float = constant(
+        0, 100_000, "to serve one line to all SMs that ask for it at once: this, times the root of the requests"
+    )
 
 
 class Hbm(Section):
@@ -302,6 +311,9 @@ class Attention(Section):
     wait_cycles: float = constant(0, 100, "of a CTA, for a score: what it waits for itself, other CTAs going on")
     start_cycles: float = constant(0, 1e6, "of a FlashAttention-2 CTA before its first load, beyond a GEMM's")
     decode_start_cycles: float = constant(0, 1e6, "the same of cuDNN's kernels for one query")
+    unordered_fraction: float = constant(
+        0, 1, "of the products' time that softmax runs beside where warpgroups take no turns; half where they do"
+    )
     combine_slice_us: float = constant(0, 1000, "of the kernel that joins slices of keys, for each slice")
 
 

@@ -24,6 +24,7 @@ UNITS = {
     "mhz": "MHz",
     "w": "W",
     "cycles": "cycles",
+    "instructions": "instructions",
     "fraction": "fraction",
     "weight": "ratio",
     "per_sm": "count/SM",

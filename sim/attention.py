@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
+from sim.attention_sampling import extrapolated, sample
 from sim.call import Options, small_kernel, with_energy
 from sim.kernel import run_kernel
 from sim.machine import build_machine
@@ -28,8 +29,6 @@ from workloads.attention import Attention
 ROLES = ("q", "k", "v")
 FORWARD = {"flash": flash_forward, "cudnn": cudnn_forward, "flash3": flash3_forward}
 FP32_BYTES = 4
-COMBINED_ELEMENTS = 512
-"""Elements of the output that a CTA of the combine kernel joins (flash_fwd_launch_template.h)."""
 COMBINE_STEPS = 4
 """Dependent passes of the combine kernel before it adds slices one by one: load, maximum, sum and scale of their
 logarithms (flash_fwd_kernel.h, combine_attn_seqk_parallel)."""
@@ -78,8 +77,11 @@ def _main(
     """The kernel that multiplies, at a held clock, a burst's, or what the board's power leaves."""
     q, k, v = (resident.get(role, 0.0) for role in ROLES)
 
-    def run(clock_mhz: float | None) -> KernelResult:
-        result = run_kernel(
+    whole = options.full or options.trace or any((q, k, v))
+    found = None if whole else sample(kernel, work, plan.work.n_agents)
+
+    def replayed(plan: Plan, clock_mhz: float | None) -> KernelResult:
+        return run_kernel(
             build_machine(gpu, clock_mhz, options.without, options.sustained),
             plan,
             resident=(q, (k + v) / 2),
@@ -87,6 +89,15 @@ def _main(
             trace=options.trace,
             name=kernel.name,
         )
+
+    def run(clock_mhz: float | None) -> KernelResult:
+        if found is None:
+            result = replayed(plan, clock_mhz)
+        else:
+            plans = [build_attention_plan(*each, gpu, options.without) for each in (found.first, found.second)]
+            first, second = (replayed(each, clock_mhz) for each in plans)
+            waves = plan.work.n_items / plan.work.n_agents
+            result = extrapolated(first, second, found.n_more, plan.flops_executed, waves)
         config = dataclasses.asdict(plan.config) | {"measured": kernel.measured, "splits": plan.work.splits}
         return with_energy(gpu, dataclasses.replace(result, config=config), work.dtype, options.data)
 
@@ -105,6 +116,11 @@ def _before(kernel: AttentionKernel, gpu: Gpu, main: KernelResult, work: Attenti
     return (with_energy(gpu, memset, work.dtype),)
 
 
+def combined_rows(width: int) -> int:
+    """Rows of the output that a CTA of the combine kernel joins (flash_fwd_launch_template.h)."""
+    return 4 if width % 128 == 0 else 8 if width % 64 == 0 else 16
+
+
 def _after(
     kernel: AttentionKernel, plan: Plan, work: Attention, gpu: Gpu, main: KernelResult
 ) -> tuple[KernelResult, ...]:
@@ -119,7 +135,7 @@ def _after(
     hbm_s = spilled / (gpu.hbm.bandwidth_gb_per_s * gpu.hbm.read_fraction * 1e9)
     fixed_s = gpu.split_k.reduce_floor_us * 1e-6
     if kernel.family == "flash_split":
-        ctas = -(-rows * kernel.width // COMBINED_ELEMENTS)
+        ctas = -(-rows // combined_rows(kernel.width))
         fixed_s += (COMBINE_STEPS + splits) * gpu.attention.combine_slice_us * 1e-6 + ctas * gpu.kernel.launch_ns * 1e-9
     joined = small_kernel("combine", fixed_s + max(moved_s, hbm_s), main.sm_mhz, (read, work.q_bytes), (spilled, 0))
     return (with_energy(gpu, joined, work.dtype),)
@@ -136,7 +152,7 @@ def _backward(work: Attention, gpu: Gpu, options: Options, resident: Mapping[str
     before = _pass(gpu, work, "dot_do_o", 2 * work.q_bytes, dq32 + rows)
     after = [_pass(gpu, work, "convert_dq", dq32, work.q_bytes)]
     if work.group > 1:
-        after.append(_pass(gpu, work, "add_dkv", work.kv_bytes * work.group, work.kv_bytes))
+        after += [_pass(gpu, work, f"add d{x}", work.kv_bytes // 2 * work.group, work.kv_bytes // 2) for x in "kv"]
     return before, main, *after
 
 

@@ -107,6 +107,7 @@ def _run_main(
 
 
 def with_energy(gpu: Gpu, kernel: KernelResult, dtype: str, data: str = "random") -> KernelResult:
+    """`kernel` with its joules (`sim.energy`)."""
     return dataclasses.replace(kernel, energy_j=energy_j(gpu, kernel, dtype, data))
 
 

@@ -67,9 +67,9 @@ def _memory(host: HostOutcome) -> dict[str, int]:
 def _expected(call: Call, gpu: dict[str, Any], options: Options) -> dict[str, Any]:
     """The error to expect, where kernels like this were measured on this GPU and nothing of it was changed or held."""
     changed = any(entry["kind"] == "user" for entry in gpu["values"].values())
-    if changed or options.without or options.clock_mhz is not None:
-        return {}
     gemm = call.gemm
+    if changed or options.without or options.clock_mhz is not None or gemm.weights_format != "dense":
+        return {}
     kernels = kernel_class(call.plan.config.family, gemm.dtype, gemm.m, gemm.n, gemm.k)
     found = expected_error(gpu["name"], kernels)
     return {"expected_error": found} if found else {}

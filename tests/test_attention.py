@@ -55,7 +55,9 @@ def time_s(work: Attention, gpu: Gpu | None = None, **given: Any) -> float:
 def measured() -> Iterator[tuple[Attention, dict[str, str]]]:
     with measured_path("h200_sxm", "attention").open(encoding="utf-8") as file:
         for row in csv.DictReader(file):
-            sizes = {name: int(row[name]) for name in ("batch", "heads", "kv_heads", "head_dim", "q_len", "kv_len")}
+            sizes: dict[str, Any] = {
+                name: int(row[name]) for name in ("batch", "heads", "kv_heads", "head_dim", "q_len", "kv_len")
+            }
             yield Attention(**sizes, causal=row["causal"] == "True"), row
 
 
@@ -245,6 +247,8 @@ def test_backward_takes_longer_than_forward_and_writes_its_gradients() -> None:
     assert 2.0 < time_s(backward) / time_s(forward) < 5.0
     names = [kernel.name for kernel in attention_kernels(backward, h200(), STILL)]
     assert names == ["dot_do_o", "flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", "convert_dq"]
+    shared = dataclasses.replace(backward, kv_heads=8)
+    assert len(attention_kernels(shared, h200(), STILL)) == 5
 
 
 def test_pages_cost_bytes_of_their_table_and_eight_bit_caches_halve_them() -> None:
@@ -265,6 +269,30 @@ def test_unfused_scores_go_through_memory() -> None:
     assert sum(k.bytes["hbm"]["read"] + k.bytes["hbm"]["write"] for k in kernels) > 2 * scores
     assert sum(k.time_s for k in kernels) > time_s(work)
     assert len(attention_kernels(work, h200(), STILL, backend="math")) == 14
+
+
+@pytest.mark.parametrize(
+    ("work", "backend"),
+    [
+        (Attention(64, 32, 8, 128, 1, 4096), "flash"),
+        (Attention(16, 32, 8, 128, 1, 32768), "flash"),
+        (Attention(16, 32, 32, 128, 1, 8192), "cudnn"),
+        (Attention(32, 32, 8, 128, 1, 16384), "flash3"),
+        (Attention(8, 32, 32, 64, 8192, 8192), "cudnn"),
+        (Attention(24, 32, 32, 128, 4096, 4096, causal=True), "flash"),
+    ],
+)
+def test_what_is_sampled_is_within_a_percent(work: Attention, backend: str) -> None:
+    whole, some = (main_of(work, backend=backend, options=Options(full=full)) for full in (True, False))
+    assert some.sampled
+    assert not whole.sampled
+    assert some.n_events < whole.n_events
+    assert some.time_s == pytest.approx(whole.time_s, rel=0.01)
+    assert some.bytes["hbm"]["read"] == pytest.approx(whole.bytes["hbm"]["read"], rel=0.01)
+    assert some.bytes["sm"]["read"] == pytest.approx(whole.bytes["sm"]["read"], rel=0.01)
+    assert some.bytes["l2"]["write"] == whole.bytes["l2"]["write"]
+    assert some.flops_executed == whole.flops_executed
+    assert sum(some.waits.values()) == pytest.approx(1.0)
 
 
 # Everything at once, and bad input.

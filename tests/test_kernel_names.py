@@ -17,7 +17,8 @@ import pytest
 import hwmodels
 from hwmodels.errors import ConfigError
 from sim.schedule.config import KernelConfig
-from sim.schedule.names import CLUSTER_SLOTS, NOT_MODELLED, PLAIN, parse_kernel_name, short_name
+from sim.schedule.launches import CLUSTER_SLOTS, PLAIN
+from sim.schedule.names import NOT_MODELLED, parse_kernel_name, short_name
 from sim.schedule.resources import wgmma_tile
 from workloads import Gemm
 

@@ -11,8 +11,9 @@ from sim import simulate
 from sim.schedule import narrow
 from sim.schedule.beside import reduction
 from sim.schedule.config import KernelConfig
+from sim.schedule.instructions import tensor_rate
 from sim.schedule.names import parse_kernel_name
-from sim.schedule.plan import build_plan, store_cycles, tensor_rate
+from sim.schedule.plan import build_plan, store_cycles
 from sim.validation.replay import gemm_of, named_config
 from sim.validation.tables import Inputs
 from tests.kernel_runs import multistage, persistent, run, whole_gpu

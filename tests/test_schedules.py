@@ -18,7 +18,7 @@ from sim import engine
 from sim.machine import build_machine, gpc_sides, gpc_sizes, place
 from sim.records import Work
 from sim.schedule.config import KernelConfig
-from sim.schedule.names import CLUSTER_SLOTS
+from sim.schedule.launches import CLUSTER_SLOTS
 from sim.schedule.plan import Plan, build_plan, sectors_per_piece
 from tests.kernel_runs import multistage, persistent
 from workloads import Gemm

@@ -34,6 +34,8 @@ JSON_KEYS = [
     "waves",
     "kernel",
     "gpu",
+    "weights_format",
+    "weight_group",
     "sampled",
     "schema",
 ]

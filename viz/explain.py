@@ -130,7 +130,17 @@ def _asked(result: Result, tile: Walk | None) -> Step:
         f"{_flop_text(result.flops)} on {operands} of A and B, for {words.bytes_text(work['c_bytes'])} of C. "
         f"The kernel cuts C into {n_tiles}{extras}, {_handed_out(config)}.{followed}"
     )
-    return Step("The task is cut into tiles", text)
+    return Step("The task is cut into tiles", text + _format_text(result))
+
+
+def _format_text(result: Result) -> str:
+    """What weights that are not dense mean for the tensor cores."""
+    form, dtype = levels.weights_format(result), result.workload["dtype"]
+    if form == "dense":
+        return ""
+    if form == "2:4":
+        return " Of every four weights along k two are kept, with two bits each that say which; MMAs skip the others."
+    return f" Weights stay {form} as far as the registers, where CUDA cores make {dtype} of them before the MMAs."
 
 
 def _handed_out(config: dict[str, Any]) -> str:
@@ -185,7 +195,7 @@ def _ring(result: Result, tile: Walk | None) -> Step:
     config, stage = result.main.config, levels.slice_bytes(result)
     n_k = -(-result.workload["k"] // (config["block_k"] * config.get("split_k", 1)))
     n_kept = levels.stages_kept(result)
-    kept = f", {n_kept} of them in shared memory" if n_kept < config["stages"] else " in shared memory"
+    kept = f", {n_kept} of them in shared memory" if n_kept < config["stages"] else f" in {_place(config)}"
     text = (
         f"One k-iteration needs {config['block_m']} × {config['block_k']} of A and {config['block_k']} × "
         f"{config['block_n']} of B, together {stage / 1024:.0f} KiB, and there are {n_k:,} of them. "
@@ -200,11 +210,16 @@ def _ring(result: Result, tile: Walk | None) -> Step:
     return Step("The first loads are asked for", text)
 
 
+def _place(config: dict[str, Any]) -> str:
+    """Where a slice of A and B waits to be multiplied."""
+    return "registers" if config.get("loads") == "direct" else "shared memory"
+
+
 def _first_data(result: Result, tile: Walk) -> Step:
     loads, waits = tile.durations_s("load"), tile.of("wait")
     hit_s = levels.gpu_value(result, "l2.latency_cycles", 0) / levels.clock_hz(result)
     hbm_s = levels.gpu_value(result, "hbm.latency_ns", 0) * 1e-9
-    text = f"Slice 0 is complete in shared memory {words.time_text(loads[0])} after it was asked for. "
+    text = f"Slice 0 is complete in {_place(result.main.config)} {words.time_text(loads[0])} after it was asked for. "
     text += f"One line from L2 takes {words.time_text(hit_s)} on an idle GPU, and HBM adds {words.time_text(hbm_s)}. "
     text += _judged(loads[0], hit_s, hbm_s)
     if len(waits) and waits["k"][0] == 0:

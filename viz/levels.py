@@ -7,6 +7,7 @@ which also counts what a request costs beyond its bytes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -177,13 +178,15 @@ def n_sms(result: Result) -> int:
 
 
 def flops_per_clk(result: Result) -> float:
-    """FLOPs one SM can do in a clock for this data type, on the units the kernel uses."""
+    """FLOPs one SM can do in a clock for this data type, on the units the kernel uses; those that 2:4 sparsity leaves
+    out count as done."""
     dtype = str(result.workload["dtype"])
     short = "fp8" if dtype.startswith("fp8") else dtype
     if result.main.config.get("mma") == "fma":
         return float(gpu_value(result, f"cuda_core.{short}_flops_per_clk_per_sm", 0.0))
     key = f"tensor.{short}_flops_per_clk_per_sm"
-    return float(gpu_value(result, key, 0.0)) or float(gpu_value(result, f"cuda_core.{key[7:]}", 0.0))
+    sparse = 2.0 if weights_format(result) == "2:4" else 1.0
+    return sparse * float(gpu_value(result, key, 0.0)) or float(gpu_value(result, f"cuda_core.{key[7:]}", 0.0))
 
 
 def instruction_fraction(result: Result) -> float:
@@ -265,7 +268,10 @@ def hit_rate(result: Result) -> float | None:
 def slice_bytes(result: Result) -> int:
     """Bytes of A and B that one CTA needs for one k-iteration: one stage of its ring."""
     config = result.main.config
-    return int((config["block_m"] + config["block_n"]) * config["block_k"] * BYTES[result.workload["dtype"]])
+    work = result.workload
+    b_element_bytes = work["b_bytes"] / (work["batch"] * work["n"] * work["k"])  # scales or positions included
+    row_bytes = config["block_m"] * BYTES[work["dtype"]] + config["block_n"] * b_element_bytes
+    return math.ceil(float(row_bytes * config["block_k"]))
 
 
 def stages_kept(result: Result) -> int:
@@ -275,10 +281,22 @@ def stages_kept(result: Result) -> int:
 
 
 def title(result: Result) -> str:
-    """The operation: "4,096 × 4,096 × 4,096 bf16"."""
+    """The operation: "4,096 × 4,096 × 4,096 bf16", and the weights' format if they are not dense."""
     work = result.workload
     batch = f"{work['batch']:,} × " if work.get("batch", 1) > 1 else ""
-    return f"{batch}{work['m']:,} × {work['n']:,} × {work['k']:,} {work['dtype']}"
+    return f"{batch}{work['m']:,} × {work['n']:,} × {work['k']:,} {work['dtype']}{_weights(result)}"
+
+
+def weights_format(result: Result) -> str:
+    """How B lies in memory; results of before there were formats have dense ones."""
+    return str(result.workload.get("weights_format", "dense"))
+
+
+def _weights(result: Result) -> str:
+    form = weights_format(result)
+    if form == "dense":
+        return ""
+    return f", weights {form}" + ("" if form == "2:4" else f" in groups of {result.workload['weight_group']:,}")
 
 
 def tile_text(config: dict[str, Any]) -> str:

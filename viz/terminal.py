@@ -378,6 +378,8 @@ def to_json(result: Result) -> dict[str, Any]:
         "waves": main.waves,
         "kernel": dict(main.config),
         "gpu": result.gpu["name"],
+        "weights_format": levels.weights_format(result),
+        "weight_group": result.workload.get("weight_group"),
         "sampled": any(kernel.sampled for kernel in result.kernels),
         "schema": SCHEMA,
     }

@@ -347,7 +347,11 @@ class Builder:
         if self.pending:
             self.stream("residual", "add", model.d_model, ("x", self.pending), "x")
             self.pending = None
-        self.stream("final norm", model.norm, model.d_model, ("x", weight), to, rows=rows)
+        source = "x"
+        if rows < self.rows and self.tokens > 1 and self.batch > 1:  # the last of each sequence lie apart
+            source = self.activation("last rows", model.d_model, rows)
+            self.stream("take last positions", "copy", model.d_model, ("x",), source, rows=rows, strided=True)
+        self.stream("final norm", model.norm, model.d_model, (source, weight), to, rows=rows)
 
     def _head(self, rows: int) -> None:
         model = self.model

@@ -8,6 +8,7 @@ from typing import Any
 from hwmodels.errors import ConfigError
 from workloads.checks import check_choice, check_integer
 from workloads.dtypes import BYTES, COMBINATIONS
+from workloads.packing import FORMATS, GROUP_VALUES, OPERANDS, SPARSE_GROUP, row_side_bytes, value_bytes
 
 WHERE = "workload gemm"
 
@@ -41,6 +42,9 @@ class Gemm:
     A field left None takes its default: types from `COMBINATIONS`, leading dimensions packed; the properties
     `accumulator_dtype`, `result_dtype` and `leading(operand)` give the resolved values.
 
+    `weights_format` says how B lies in memory (`workloads.packing`); one that is not dense is packed along k, so that
+    layout is "tn" or "tt" and `ldb` not given. `weight_group`: elements along k that share a scale; None: all.
+
     `l2` says whether A and B lie in L2 when the kernel starts; `inputs` (A and the epilogue's operand) and
     `weights` (B) where they start, `result` where C must end.
 
@@ -63,6 +67,8 @@ class Gemm:
     inputs: str = "hbm"
     weights: str = "hbm"
     result: str = "hbm"
+    weights_format: str = "dense"
+    weight_group: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("m", "n", "k"):
@@ -78,6 +84,28 @@ class Gemm:
         for name in ("lda", "ldb", "ldc"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), self._extent(name[-1]), MAX_LEADING, WHERE)
+        self._check_weights()
+
+    def _check_weights(self) -> None:
+        """What does not go with the format of B."""
+        form = self.weights_format
+        check_choice("weights_format", form, FORMATS, WHERE)
+        if self.weight_group is not None:
+            if form not in GROUP_VALUES:
+                raise ConfigError(f"weight_group = {self.weight_group!r}: only for int8 and int4 weights ({WHERE})")
+            check_integer("weight_group", self.weight_group, 1, self.k, WHERE)
+            if self.k % self.weight_group:
+                raise ConfigError(f"weight_group = {self.weight_group}: must divide k = {self.k} ({WHERE})")
+        if form == "dense":
+            return
+        check_choice("dtype", self.dtype, OPERANDS[form], f"with weights_format {form}, {WHERE}")
+        if not self.k_is_contiguous("b"):
+            raise ConfigError(f"layout = {self.layout!r}: must be tn or tt with weights_format {form} ({WHERE})")
+        if self.ldb is not None:
+            raise ConfigError(f"ldb = {self.ldb}: must not be given with weights_format {form} ({WHERE})")
+        unit = {"2:4": SPARSE_GROUP, "int4": 2}.get(form, 1)
+        if self.k % unit:
+            raise ConfigError(f"k = {self.k}: must be a multiple of {unit} with weights_format {form} ({WHERE})")
 
     def _check_types(self) -> None:
         check_choice("dtype", self.dtype, tuple(COMBINATIONS), WHERE)
@@ -105,9 +133,18 @@ class Gemm:
         return BYTES[self.dtype]
 
     @property
-    def b_element_bytes(self) -> int:
-        """Bytes of one element of B."""
-        return BYTES[self.dtype]
+    def b_element_bytes(self) -> float:
+        """Bytes of values for one element of B; below 1 where they are packed."""
+        return value_bytes(self.weights_format, self.dtype)
+
+    @property
+    def b_side_bytes(self) -> float:
+        """Bytes beside the values for one element of B, in the mean: scales and zero points, or positions."""
+        return self._b_column_side_bytes / self.k
+
+    @property
+    def _b_column_side_bytes(self) -> int:
+        return row_side_bytes(self.weights_format, self.dtype, self.k, self.weight_group or self.k)
 
     @property
     def c_element_bytes(self) -> int:
@@ -126,6 +163,11 @@ class Gemm:
         return 2 * self.batch * self.m * self.n * self.k
 
     @property
+    def executed_flops(self) -> int:
+        """Of these, what the tensor cores execute: half where 2:4 sparsity leaves out the others."""
+        return self.flops // 2 if self.weights_format == "2:4" else self.flops
+
+    @property
     def epilogue_flops(self) -> int:
         """FLOPs of the epilogue, counted as `EPILOGUES` says; they run on the CUDA cores."""
         return EPILOGUES[self.epilogue] * self.batch * self.m * self.n
@@ -137,8 +179,8 @@ class Gemm:
 
     @property
     def b_bytes(self) -> int:
-        """Bytes of B's elements."""
-        return self.batch * self.k * self.n * self.b_element_bytes
+        """Bytes of B's elements as stored, with what belongs to them: scales and zero points, or positions."""
+        return self.batch * self.n * (int(self.k * self.b_element_bytes) + self._b_column_side_bytes)
 
     @property
     def c_bytes(self) -> int:
@@ -183,15 +225,19 @@ class Gemm:
         given = {"a": self.lda, "b": self.ldb, "c": self.ldc}[_operand(operand, "abc")]
         return self._extent(operand) if given is None else given
 
-    def element_bytes(self, operand: str) -> int:
-        """Bytes of one element of "a", "b" or "c"."""
+    def element_bytes(self, operand: str) -> float:
+        """Bytes of one element of "a", "b" or "c" (of its values, below 1 where they are packed)."""
         return {"a": self.a_element_bytes, "b": self.b_element_bytes, "c": self.c_element_bytes}[
             _operand(operand, "abc")
         ]
 
     def contiguous_bytes(self, operand: str) -> int:
         """Bytes of one row of the operand along its contiguous direction."""
-        return self._extent(_operand(operand, "abc")) * self.element_bytes(operand)
+        return int(self._extent(_operand(operand, "abc")) * self.element_bytes(operand))
+
+    def pitch_bytes(self, operand: str) -> int:
+        """Bytes from one contiguous row of the operand to the next."""
+        return int(self.leading(operand) * self.element_bytes(operand))
 
     @property
     def a_contiguous_bytes(self) -> int:
@@ -207,27 +253,30 @@ class Gemm:
         """Alignment every row of the operand has: the largest power of two that divides the leading dimension in
         bytes, 128 at most (tensors themselves start aligned). TMA and 16 B cp.async need 16; less means shorter
         loads."""
-        leading_bytes = self.leading(operand) * self.element_bytes(operand)
+        leading_bytes = self.pitch_bytes(operand)
         return min(leading_bytes & -leading_bytes, MAX_ALIGNMENT_BYTES)
 
     def allocation_bytes(self, operand: str) -> int:
-        """Bytes the operand occupies in memory, gaps between its rows included."""
+        """Bytes the operand occupies in memory, gaps between its rows and what belongs to B's values included."""
         rows = {
             "a": self.m if self.k_is_contiguous("a") else self.k,
             "b": self.n if self.k_is_contiguous("b") else self.k,
             "c": self.m,
         }[_operand(operand, "abc")]
-        return self.batch * rows * self.leading(operand) * self.element_bytes(operand)
+        beside = self.n * self._b_column_side_bytes if operand == "b" else 0
+        return self.batch * (rows * self.pitch_bytes(operand) + beside)
 
     def describe(self) -> dict[str, Any]:
         """All fields as resolved, with "flops", "epilogue_flops", the bytes and "arithmetic_intensity"."""
         resolved = {
             "acc_dtype": self.accumulator_dtype,
             "out_dtype": self.result_dtype,
+            "weight_group": self.weight_group or self.k,
             **{f"ld{operand}": self.leading(operand) for operand in "abc"},
         }
         derived = (
             "flops",
+            "executed_flops",
             "epilogue_flops",
             "a_bytes",
             "b_bytes",

@@ -49,6 +49,7 @@ OPS = {
     "transpose": Op(1, 1, 0),
     "cast": Op(1, 1, 0),
     "quantize": Op(1, 1, 2, row_bytes=4),
+    "rescale": Op(1, 1, 2, vectors=1, row_bytes=4),
     "neg": Op(1, 1, 1),
     "concat": Op(1, 1, 0),
     "argmax": Op(1, 0, 1, row_bytes=INDEX_BYTES),
@@ -67,7 +68,8 @@ OPS = {
 }
 """An add, multiply, divide or transcendental counts 1, as in `workloads.gemm.EPILOGUES`. "adamw": parameter, gradient
 and two moments in, all but the gradient out; "adamw_mixed": a 2-byte gradient and fp32 weight and moments in, these and
-the 2-byte weight out, counted in tensors of 2 bytes. "embedding": the rows gathered, and their indices."""
+the 2-byte weight out, counted in tensors of 2 bytes. "rescale": an integer product times a scale of its row and one of
+its column. "embedding": the rows gathered, and their indices."""
 
 
 @dataclass(frozen=True)

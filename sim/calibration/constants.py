@@ -168,6 +168,9 @@ CONSTANTS = (
 
 LEFT = {
     "activity.sustain_ms": "a threshold in time, which no step of a fit can feel: read off bursts of growing length",
+    "tensor.sparse_positions_cycles": "read off kernels for sparse weights, which no table that is fitted to holds",
+    "l2.hot_line_cycles": "read off the same",
+    "cuda_core.convert_int4_instructions": "read off kernels for int4 weights, which no table that is fitted to holds",
 }
 """Constants marked fitted that are not fitted here, and why."""
 

@@ -28,18 +28,19 @@ best filling (num_splits_heuristic)."""
 FEW_BLOCKS = 4
 """Blocks of keys that FlashAttention-3 does not slice."""
 FLASH_REGISTERS, SPLIT_REGISTERS = 255, 246
-CUDNN_ROWS, CUDNN_KEYS, CUDNN_THREADS_REGISTERS = 128, 128, 168
+CUDNN_ROWS, CUDNN_KEYS, CUDNN_REGISTERS = 128, 128, 168
 CUDNN_STAGES = 4
 """Chunks of K or V on the way: what the 232,448 B of shared memory of head_dim 128 have room for beside two of Q and
 the barriers is five, with 134,144 B of head_dim 64 six."""
-ALTERNATING, UNORDERED = 0.5, 0.25
-"""Part of the products' time in which softmax goes on: all of the other warpgroup's where two take turns; half of that
-where they do not, as cuDNN's kernels for grouped heads seem to (attention.csv: 0.36 us a block of keys more)."""
+ALTERNATING = 0.5
+"""Part of the products' time in which softmax goes on where two warpgroups take turns: the other one's. As the times of
+cuDNN's kernels say, they do not where heads share keys under a causal mask (`attention.unordered_fraction`)."""
 DECODE_ROWS, DECODE_KEYS = 16, 128
-SHORT_KEYS = 128
-"""Up to so many keys cuDNN decodes by a kernel of 64 x 64 blocks."""
-LEAST_SPLIT_BLOCKS = 8
-"""Blocks of keys from which on cuDNN slices them (kv_len 1,024 is, 512 is not)."""
+SHORT_KEYS, FEW_ITEMS = 128, 32
+"""Up to so many keys, or twice as many of so few heads, cuDNN decodes by a kernel of 64 x 64 blocks."""
+LEAST_SPLIT_BLOCKS, LEAST_ROOM = 5, 4
+"""cuDNN slices keys of as many blocks if there is room for as many slices; their number is a power of two (grids of
+attention.csv and attention_more.csv)."""
 
 
 @dataclass(frozen=True)
@@ -205,34 +206,43 @@ def flash_backward(work: Attention, gpu: Gpu) -> AttentionKernel:
     return AttentionKernel("flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel", "flash_backward", *cut)
 
 
-# Hopper's warp-specialised kernels.
+# cuDNN's kernels, and FlashAttention-3.
+def cudnn_width(head_dim: int) -> int:
+    """The head dimension that cuDNN's kernels are compiled for."""
+    return 64 if head_dim <= 64 else 128 if head_dim <= 128 else WIDEST
+
+
 def cudnn_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
     """cuDNN's kernel: of 384 threads and wgmma, or for one query of 128 threads and mma.sync."""
-    if work.q_len == 1 and work.group <= DECODE_ROWS:
+    if work.q_len == 1:
         return _cudnn_decode(work, gpu)
-    width = max(64, flash_width(work.head_dim))
+    width = cudnn_width(work.head_dim)
     rows, keys = (CUDNN_ROWS, CUDNN_KEYS) if width <= 128 else (CUDNN_ROWS, 64)
-    smem = 2 * width * (2 * rows + 5 * keys) if width > 64 else 2 * width * (2 * rows + 6 * keys)
+    smem = 2 * width * (2 * rows + (5 if width > 64 else 6) * keys)
     return AttentionKernel(
         "cudnn_sm90_flash_fprop_wgmma",
         "cudnn",
-        *(rows, keys, width, 12, CUDNN_THREADS_REGISTERS, smem, work.q_len, work.heads),
+        *(rows, keys, width, 12, CUDNN_REGISTERS, smem, work.q_len, work.heads),
         mma="wgmma",
         persistent=True,
         stages=CUDNN_STAGES,
-        overlap=ALTERNATING if work.group == 1 else UNORDERED,
+        overlap=gpu.attention.unordered_fraction if work.causal and work.group > 1 else ALTERNATING,
     )
 
 
 def _cudnn_decode(work: Attention, gpu: Gpu) -> AttentionKernel:
-    width = flash_width(work.head_dim)
-    if work.kv_len <= SHORT_KEYS:
-        cut = (64, 64, width, 4, 205, 40960 * width // 128, work.group, work.kv_heads)
+    width, items = cudnn_width(work.head_dim), work.batch * work.kv_heads
+    if work.kv_len <= SHORT_KEYS or (work.kv_len <= 2 * SHORT_KEYS and items <= FEW_ITEMS):
+        registers, smem = (140, 24576) if width <= 64 else (205, 40960 * width // 128)
+        cut = (64, 64, width, 4, registers, smem, work.group, work.kv_heads)
         return AttentionKernel("cudnn_sm80_flash_fprop_64x64", "cudnn_decode", *cut)
-    blocks, items = -(-work.kv_len // DECODE_KEYS), work.batch * work.kv_heads
+    blocks, items = -(-work.kv_len // DECODE_KEYS), items * -(-work.group // DECODE_ROWS)
     room = 2 * gpu.sm.count // items
-    splits = min(blocks, 1 << (room.bit_length() - 1)) if blocks >= LEAST_SPLIT_BLOCKS and room >= 4 else 1
-    cut = (DECODE_ROWS, DECODE_KEYS, width, 4, 183, 86336 * width // 128, work.group, work.kv_heads)
+    splits = 1
+    if blocks >= LEAST_SPLIT_BLOCKS and room >= LEAST_ROOM:
+        splits = 1 << (min(room, blocks).bit_length() - 1)
+    registers, smem = (120, 45376) if width <= 64 else (183, 86336 * width // 128)
+    cut = (DECODE_ROWS, DECODE_KEYS, width, 4, registers, smem, work.group, work.kv_heads)
     return AttentionKernel("cudnn_sm80_flash_fprop_16x128", "cudnn_decode", *cut, splits=splits)
 
 
@@ -249,7 +259,7 @@ def flash3_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
     return AttentionKernel(
         "flash3_fwd",
         "flash3",
-        *(CUDNN_ROWS, keys, width, 12, CUDNN_THREADS_REGISTERS, smem, rows, heads),
+        *(CUDNN_ROWS, keys, width, 12, CUDNN_REGISTERS, smem, rows, heads),
         splits=splits,
         mma="wgmma",
         persistent=True,

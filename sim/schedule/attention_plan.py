@@ -30,8 +30,12 @@ TABLE_BYTES = 4
 """Of a page's entry in the block table."""
 FAR = 2**30
 """Keys further away than any other."""
-BACKWARD_SCORES = 2.0
-"""Work on a score in backward over that in forward: its exponential again, then its derivative."""
+LAST_PASSES = 2
+"""Over the output of a warp-specialised kernel's item: scaled by its sum, and converted."""
+BACKWARD_SCORES = 1.25
+"""Instructions on a score in backward over those in forward, as slots of 128 lanes: an exponential takes 8 (16 a cycle
+and SM); forward has some 4 others (scale, maximum, sum, half a conversion), backward 7 (scale, subtract, multiply, two
+halves of a conversion and their way through shared memory). attention_backward.csv agrees."""
 
 
 def _is_backward(kernel: AttentionKernel) -> bool:
@@ -148,8 +152,17 @@ def _masked_blocks(kernel: AttentionKernel, work: Attention) -> int:
 
 def _smem_bytes(kernel: AttentionKernel, work: Attention) -> float:
     """Bytes that a block's products read of shared memory: each warp of mma.sync its rows and all columns, wgmma
-    both operands for 64 rows."""
-    readers = kernel.warps if kernel.mma == "mma_sync" else kernel.block_q // 64
+    both operands for 64 rows; backward, as its 8 warps lie over each product (flash_bwd_launch_template.h)."""
+    if _is_backward(kernel):
+        along, across = (4, 2) if kernel.block_q >= kernel.block_kv else (2, 4)
+        scores, q, kv = (
+            kernel.block_q * kernel.block_kv,
+            kernel.block_q * kernel.width,
+            kernel.block_kv * kernel.width,
+        )
+        of_scores, of_dkv, of_dq = q * across + kv * along, 2 * scores + 4 * q, scores * across + kv * along
+        return float(2 * of_scores + 2 * of_dkv + of_dq) * work.element_bytes
+    readers = min(kernel.warps, kernel.block_q // 16) if kernel.mma == "mma_sync" else kernel.block_q // 64
     columns = readers * kernel.block_kv * kernel.width * work.element_bytes
     return MATMULS[work.phase] * (columns + kernel.block_q * kernel.width * work.element_bytes / 2)
 
@@ -225,7 +238,7 @@ def _latencies(kernel: AttentionKernel, gpu: Gpu) -> dict[str, int]:
             "barrier_cycles": 0,
             "drain_cycles": 0,
             "latency_cycles": round(p.load_cycles),
-            "epilogue_cycles": 0,
+            "epilogue_cycles": round(LAST_PASSES * gpu.attention.output_cycles * kernel.block_q * kernel.width),
             "end_cycles": round(p.epilogue_cycles),
         }
     f, a, is_flash = gpu.multistage, gpu.attention, kernel.family.startswith("flash")

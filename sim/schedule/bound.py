@@ -20,6 +20,7 @@ from sim.schedule import plan
 from sim.schedule.beside import counts_tiles, reduction
 from sim.schedule.boxes import has_odd_rows
 from sim.schedule.config import KernelConfig
+from sim.schedule.formats import chunk_bytes, stored_bytes
 from sim.schedule.raster import Ints, tiles
 from sim.schedule.resources import occupancy
 from workloads.gemm import Gemm
@@ -118,7 +119,7 @@ class Estimator:
         if not agents:
             return Cut(items, 0, per_sm, iterations, splits, 0.0, 0.0)
         a_bytes = min(config.block_m * config.cluster_m, gemm.m) * config.block_k * gemm.a_element_bytes
-        b_bytes = min(config.block_n * config.cluster_n, gemm.n) * config.block_k * gemm.b_element_bytes
+        b_bytes = min(config.block_n * config.cluster_n, gemm.n) * config.block_k * stored_bytes(gemm, "b")
         first = np.arange(min(agents, grid_m * grid_n))
         rows, columns = tiles(first, grid_m, grid_n, config.group, config.raster == "n")
         repeats = agents / len(rows)
@@ -138,7 +139,6 @@ class Estimator:
         gemm, gpu = self._gemm, self._gpu
         values, _ = plan.mma_work(gemm, config, gpu, ())
         tensor, smem, fill = (values[name] / 16 for name in ("mma_x16", "mma_smem_x16", "fill_smem_x16"))
-        chunk_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
         whole_bytes = cut.hbm_bytes * cut.iterations * cut.items / cut.agents
         share = min(1.0, self._operand_bytes / whole_bytes) if self.fits_l2 else 1.0
         l2_bytes_per_s = gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6
@@ -146,7 +146,7 @@ class Estimator:
         return Iteration(
             tensor=tensor,
             mma=max(tensor, smem),
-            sm=max(tensor, smem + fill, chunk_bytes / gpu.l2.sm_port_bytes_per_clk),
+            sm=max(tensor, smem + fill, chunk_bytes(gemm, config) / gpu.l2.sm_port_bytes_per_clk),
             wave_s=max(cut.l2_bytes / l2_bytes_per_s, share * cut.hbm_bytes / hbm_bytes_per_s),
             latency=gpu.l2.latency_cycles + gpu.l2.far_latency_cycles / 2,
             latency_s=share * hbm_ns * 1e-9,

@@ -60,7 +60,7 @@ def odd_rows(pitch: int, gpu: Gpu) -> bool:
 
 def has_odd_rows(gemm: Gemm, gpu: Gpu) -> bool:
     """Whether rows along k of A or B are odd."""
-    pitches = (gemm.leading(x) * gemm.element_bytes(x) for x in "ab" if gemm.k_is_contiguous(x))
+    pitches = (gemm.pitch_bytes(x) for x in "ab" if gemm.k_is_contiguous(x))
     return any(odd_rows(pitch, gpu) for pitch in pitches)
 
 

@@ -10,17 +10,15 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.bound import Estimator
 from sim.schedule.config import FAMILIES, KernelConfig
+from sim.schedule.launches import band
 from sim.schedule.library import N_SIMILAR, library_candidates
-from sim.schedule.menu import cluster_slots, has_any, instruction_for, menu
-from sim.schedule.names import band
+from sim.schedule.menu import MOST_TMA_STAGES, cluster_slots, has_any, instruction_for, menu
 from sim.schedule.resources import flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
 
 BEST_BY_BOUND, BEST_APART = 8, 2
 """Configurations that are simulated of a menu, unless all are; and so many more where L2 cannot keep the operands."""
 TMA_BYTES = 16
-MOST_TMA_STAGES = 16
-"""As in the nvjet names of the H200's gemm.csv: stages fill shared memory, up to these."""
 TILES = ("bound", "auto", "library", "library_but_itself")
 """How a kernel is chosen; the last to judge the third by shapes it has seen."""
 FIELDS = {field.name for field in dataclasses.fields(KernelConfig)}

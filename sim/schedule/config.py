@@ -37,10 +37,13 @@ class KernelConfig:
     pingpong: bool = False
     """Persistent only: two consumer warpgroups alternate tiles (else both work on one tile: cooperative)."""
     loads: str = "cp_async"
-    """"cp_async" (16 B or less a thread), "tma" (bulk copies) or "ldg" (through registers, before Ampere)."""
+    """"cp_async" (16 B or less a thread), "tma" (bulk copies), "ldg" (through registers, before Ampere)
+    or "direct" (into registers and no further, each warp its own slice of block_k: `sim.schedule.direct`)."""
     loop: str = "triton"
     """How a multistage main loop is written. "triton": copies are issued after the MMAs of an iteration, rows outside
     the matrix load others instead. "cutlass": copies are issued between the MMAs, rows outside are masked."""
+    clamped: bool = False
+    """TMA only: rows of A outside the matrix are loaded all the same, all of them from one row inside it."""
     load_bytes: int = 16
     """Bytes a thread loads at once, at most; less where rows are not aligned to it."""
     mma: str = "wgmma"

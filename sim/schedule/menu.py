@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
@@ -13,13 +15,16 @@ import hwmodels
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.config import FAMILIES, KernelConfig
-from sim.schedule.names import CLUSTER_SLOTS, band
-from sim.schedule.resources import CP_ASYNC_MIN_BYTES, check_dtype, flops_per_clk_per_sm, occupancy
+from sim.schedule.formats import stored_bytes
+from sim.schedule.launches import CLUSTER_SLOTS, band
+from sim.schedule.resources import CP_ASYNC_MIN_BYTES, check_dtype, flops_per_clk_per_sm, occupancy, smem_bytes
 from workloads.gemm import Gemm
 
 LEAST_SPLIT_BYTES = 2048
 """Bytes along k below which a slice is not worth a launch of its own."""
 MOST_SPLIT = 64
+MOST_TMA_STAGES = 16
+"""As in the nvjet names of the H200's gemm.csv: stages fill shared memory, up to these."""
 SMALL_SIDE = 64
 """Tile side that is offered however small the output."""
 
@@ -89,7 +94,7 @@ def _persistent(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
         slots = cluster_slots(gpu, entry["cluster_m"] * entry["cluster_n"])
         sides = (entry["block_n"], entry["block_m"])
         along, across = sides if entry["raster"] == "n" else sides[::-1]
-        yield KernelConfig(
+        config = KernelConfig(
             family="persistent",
             warps=12,
             group=band(slots, along, across),
@@ -98,6 +103,17 @@ def _persistent(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
             mma="wgmma",
             **entry,
         )
+        yield config if gemm.weights_format == "dense" else _for_weights(config, gpu, gemm)
+
+
+def _for_weights(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> KernelConfig:
+    """The same kernel for weights that are not dense: they lie along wgmma's M, and smaller stages fill the room."""
+    config = dataclasses.replace(config, mma_m_along="n")
+    room = int(gpu.smem.max_kib_per_cta * 1024) - smem_bytes(dataclasses.replace(config, stages=0), gemm, gpu)
+    stage = smem_bytes(dataclasses.replace(config, stages=1), gemm, gpu) - smem_bytes(
+        dataclasses.replace(config, stages=0), gemm, gpu
+    )
+    return dataclasses.replace(config, stages=max(2, min(MOST_TMA_STAGES, room // stage)))
 
 
 def cluster_slots(gpu: Gpu, cluster: int) -> int:
@@ -131,8 +147,9 @@ def _listed(data: dict[str, Any], gemm: Gemm) -> Iterator[dict[str, Any]]:
     for row, group in itertools.product(data["rows"], data["group"]):
         point = dict(zip(data["columns"], row, strict=True))
         if _suits(point, gemm):
-            stage_bytes = (point["block_m"] + point["block_n"]) * point["block_k_bytes"]
-            yield {**point, "group": group, "smem_bytes": point["stages"] * stage_bytes}
+            b_share = stored_bytes(gemm, "b") / gemm.a_element_bytes
+            stage_bytes = (point["block_m"] + point["block_n"] * b_share) * point["block_k_bytes"]
+            yield {**point, "group": group, "smem_bytes": math.ceil(point["stages"] * stage_bytes)}
 
 
 def _has_tensor_cores(gemm: Gemm, gpu: Gpu) -> bool:
@@ -157,9 +174,15 @@ def _suits(point: dict[str, int], gemm: Gemm) -> bool:
 
 
 def instruction_for(block_m: int, gemm: Gemm, gpu: Gpu) -> str:
-    """wgmma where the hardware has it for these operands and the tile holds its 64 rows, as Triton chooses."""
+    """wgmma where the hardware has it for these operands and the tile holds its 64 rows, as Triton chooses; mma.sync
+    for weights that are not dense."""
     both_along_k = gemm.k_is_contiguous("a") and gemm.k_is_contiguous("b")
-    able = gpu.tensor.wgmma and gemm.dtype != "fp64" and (gemm.a_element_bytes == 2 or both_along_k)
+    able = (
+        gpu.tensor.wgmma
+        and gemm.weights_format == "dense"
+        and gemm.dtype != "fp64"
+        and (gemm.a_element_bytes == 2 or both_along_k)
+    )
     return "wgmma" if able and block_m >= 64 else "mma_sync"
 
 

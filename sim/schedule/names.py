@@ -25,26 +25,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from hwmodels.errors import ConfigError
 from sim.records import MAX_STAGES
 from sim.schedule.config import KernelConfig
-from sim.schedule.operands import layout_agrees, operand_types
-from workloads.gemm import MAX_DIMENSION, Gemm
-
-PLAIN = MAX_DIMENSION
-"""A group that holds every tile: plain order along the raster direction."""
-
-CLUSTER_SLOTS = {1: 132, 2: 66, 4: 30, 8: 15}
-"""Clusters of so many CTAs that an H200 runs at once (GPCs of unequal size leave SMs over)."""
+from sim.schedule.launches import CLUSTER_SLOTS, PLAIN, SM90_EPILOGUE_BYTES, SM90_SMEM_BYTES, Launch, band
+from sim.schedule.names_packed import tinygemm, xmma_sparse
+from sim.schedule.operands import layout_agrees, operand_types, weights_format
+from workloads.gemm import Gemm
 
 NVJET_MIN_SPLIT_BYTES = 2600
 """Bytes along k that every slice of a split-K nvjet kernel has at least (heuristic, where no grid is known)."""
-
-SM90_SMEM_BYTES = 231424
-"""Shared memory that every sm90_xmma and CUTLASS 3 kernel asks for; stages fill it beside 16 KiB for the epilogue."""
-SM90_EPILOGUE_BYTES = 16384
 
 SGEMM_THREADS = {
     (128, 128): 256,
@@ -65,24 +56,6 @@ NOT_MODELLED = {
     "splitKreduce": "split-K reduction (it follows a GEMM)",
     "Memset": "memset",
 }
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What is known of a launch besides the name."""
-
-    name: str
-    gemm: Gemm | None
-    grid: tuple[int, ...] | None
-    threads: int | None
-
-    def tiles(self, block_m: int, block_n: int) -> tuple[int, int] | None:
-        """Output tiles along m and n, if the workload is known."""
-        return (-(-self.gemm.m // block_m), -(-self.gemm.n // block_n)) if self.gemm else None
-
-    def splits(self) -> int:
-        """Slices of k of a plain grid: its third dimension, less the batch."""
-        return max(1, self.grid[2] // (self.gemm.batch if self.gemm else 1)) if self.grid else 1
 
 
 def parse_kernel_name(
@@ -128,18 +101,18 @@ def short_name(config: KernelConfig) -> str:
     return "_".join(parts)
 
 
-def band(slots: int, along: int, across: int) -> int:
-    """Clusters side by side in one band of an nvjet raster: sqrt(slots along / across), the tile's sides being along
-    and across the direction in which clusters walk."""
-    return max(1, round(math.sqrt(slots * along / across)))
-
-
 def _check_type(name: str, launch: Launch) -> None:
     known = operand_types(name)
     if known and launch.gemm and not launch.gemm.dtype.startswith(known):
         raise ConfigError(
             f"kernel name {launch.name[:60]!r}: for {' or '.join(known)}, but dtype = {launch.gemm.dtype!r}"
             " (workload gemm)"
+        )
+    form = weights_format(name)
+    if launch.gemm and launch.gemm.weights_format != form:
+        raise ConfigError(
+            f"kernel name {launch.name[:60]!r}: for {form} weights, but weights_format = "
+            f"{launch.gemm.weights_format!r} (workload gemm)"
         )
 
 
@@ -275,7 +248,7 @@ def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
     (one row) load without TMA and are taken as multistage; the others go to `_xmma90`."""
     t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
     if found["groups"] and "_aligna" not in found["rest"]:
-        return _xmma90(found, launch)
+        return xmma_sparse(found, launch) if found["sparse"] else _xmma90(found, launch)
     warps = math.prod(int(part) for part in found["warps"].split("x")) if found["warps"] else 4
     return KernelConfig(
         family="split_k" if launch.splits() > 1 else "multistage",
@@ -405,7 +378,7 @@ _CUTLASS3 = (
     r"_(?P<stages>\d{1,3})_(?P<letters>[nt]{3})_align\d+_warpspecialized(?P<kind>_pingpong|_cooperative)?"
 )
 _XMMA = (
-    rf"sm(?P<sm>\d\d)_xmma_gemm_\w+?_(?P<layout>[nt]{{2}})_[nt]_tilesize{_SIZE}x(?P<bk>{_COUNT})(?!\d)"
+    rf"sm(?P<sm>\d\d)_xmma_(?P<sparse>sparse_)?gemm_\w+?_(?P<layout>[nt]{{2}})_[nt]_tilesize{_SIZE}x(?P<bk>{_COUNT})(?!\d)"
     rf"(?:_stage(?P<stages>{_COUNT}))?(?:_cgasize(?P<cluster>{_COUNT}x{_COUNT})x{_COUNT})?"
     rf"(?:_warpsize(?P<warps>{_COUNT}x{_COUNT}x{_COUNT}))?(?:_warpgroupsize(?P<groups>{_COUNT}x{_COUNT}x{_COUNT}))?"
     r"(?P<rest>(?!\d|\w*_(?:stage|cgasize|warpsize|warpgroupsize))\w*)"
@@ -420,6 +393,7 @@ PARSERS: tuple[tuple[re.Pattern[str], Callable[[dict[str, str], Launch], KernelC
     (re.compile(_CUTLASS3, re.ASCII), _cutlass3),
     (re.compile(_XMMA, re.ASCII), _xmma),
     (re.compile(_CUBLAS, re.ASCII), _cublas),
+    (re.compile("tinygemm_m16n8k16_chunk_kernel<", re.ASCII), tinygemm),
 )
 """Tried in turn; `search`, since a name may stand inside a template (void cutlass::Kernel2<...>)."""
 

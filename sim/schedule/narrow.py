@@ -81,8 +81,8 @@ def _load_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, operand: str) -> fl
     if width == VECTOR_BYTES:
         return whole if config.loads == "cp_async" else whole * (1 + valid)
     row_bytes = (config.block_k if gemm.k_is_contiguous(operand) else block) * size
-    row_lanes = max(1, min(row_bytes // VECTOR_BYTES, ROW_LANES))
-    fullest, lines = load_pattern(gemm.leading(operand) * size, width, row_lanes, gpu.smem.banks)
+    row_lanes = max(1, min(int(row_bytes) // VECTOR_BYTES, ROW_LANES))
+    fullest, lines = load_pattern(gemm.pitch_bytes(operand), width, row_lanes, gpu.smem.banks)
     loads = valid * tile_bytes / (WARP * width)
     reads = loads * max(fullest, lines * gpu.multistage.l1_line_cycles)
     if config.loads == "cp_async":

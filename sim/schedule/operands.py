@@ -25,6 +25,7 @@ OPERANDS = {
     "sgemm": ("fp32", "tf32"),
     "hgemm": ("fp16",),
     "dgemm": ("fp64",),
+    "tinygemm": ("bf16",),
 }
 """{word of a kernel name: data types that its operands may have}; tf32 is stored as fp32."""
 _OPERAND_WORD = "bf16|f16|fp16|e4m3|e5m2|s8|i8|int8|tf32|f32|fp32|f64"
@@ -33,8 +34,9 @@ _OPERANDS = tuple(
     for pattern in (
         "nvjet_sm90_([a-z]+)_",
         "xmma_gemm_[a-z0-9]+_(tf32)",
-        rf"xmma_gemm_({_OPERAND_WORD})",
+        rf"xmma_(?:sparse_)?gemm_({_OPERAND_WORD})",
         rf"[a-z]\d*gemm_({_OPERAND_WORD})_",
+        "(tinygemm)_",
         "_([shd]gemm)_",
         r"_(h)\d+gemm_",
     )
@@ -45,6 +47,11 @@ def operand_types(name: str) -> tuple[str, ...]:
     """Data types that the operands of a kernel of this name may have (fp8: either), () where the name does not say."""
     found = next((match for match in (pattern.search(name) for pattern in _OPERANDS) if match), None)
     return OPERANDS.get({"h": "hgemm"}.get(found[1], found[1]), ()) if found else ()
+
+
+def weights_format(name: str) -> str:
+    """How a kernel of this name takes its weights: one of `workloads.packing.FORMATS`."""
+    return "int4" if "tinygemm" in name else "2:4" if "xmma_sparse" in name else "dense"
 
 
 def layout_agrees(stated: str, gemm: Gemm) -> bool:

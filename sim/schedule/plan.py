@@ -10,10 +10,11 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
-from sim.schedule import boxes, narrow
+from sim.schedule import boxes, direct, formats, narrow
 from sim.schedule.beside import counts_tiles
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import Occupancy, consumer_threads, flops_per_clk_per_sm, loop_spill_bytes, occupancy
+from sim.schedule.instructions import convert_cycles, front_cycles, instructions
+from sim.schedule.resources import Occupancy, consumer_threads, loop_spill_bytes, occupancy
 from workloads.gemm import EPILOGUES, Gemm
 
 NEVER_MERGE = -(2**31)
@@ -39,12 +40,6 @@ LARGEST_PERIOD = 1_000_000
 LEAST_PERIODS, PERIOD_WAVES = 8, 4
 LEAST_BAND = 1.5
 """Waves that a band must have for its traffic to repeat."""
-WGMMA_M = 64
-WGMMA_MAX_N = 256
-WGMMA_K_BYTES = 32
-"""Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async)."""
-MMA_K_BYTES = 32
-"""Bytes along k of an mma.sync instruction of full rate: m16n8k16 of 2-byte types, m16n8k8 of tf32, m16n8k32 of 1."""
 
 
 @dataclass(frozen=True)
@@ -90,53 +85,6 @@ def _row_bytes(run: tuple[float, float], pitch: int, config: KernelConfig, gpu: 
     return sectors_per_piece(n_bytes, pitch, gpu.l2.sector_bytes) * n_runs
 
 
-def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """FLOPs a cycle of one SM that the instruction reaches at best."""
-    rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
-    if config.mma != "mma_sync":
-        return rate
-    short = gpu.tensor.short_mma_fraction if config.mma_k_bytes < MMA_K_BYTES else 1.0
-    return rate * gpu.tensor.mma_sync_fraction * short
-
-
-def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
-    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: all operands are read from shared memory."""
-    along_m = config.mma_m_along == "m"
-    side_m, side_n = (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
-    n_m = -(-side_m // WGMMA_M)
-    pieces = -(-side_n // WGMMA_MAX_N)
-    inst_n = -(-side_n // pieces // 8) * 8
-    n_k = -(-config.block_k * gemm.a_element_bytes // WGMMA_K_BYTES)
-    count = n_m * pieces * n_k
-    flops = 2 * WGMMA_M * inst_n * (WGMMA_K_BYTES // gemm.a_element_bytes)
-    return count * flops / rate, count * (WGMMA_M + inst_n) * WGMMA_K_BYTES, count * flops
-
-
-def _warp_grid(config: KernelConfig) -> tuple[int, int]:
-    """Warps along m and n of a CTA: as square as the tile allows."""
-    along_m, along_n = 1, 1
-    while along_m * along_n < config.warps:
-        if config.block_m / along_m >= config.block_n / along_n:
-            along_m *= 2
-        else:
-            along_n *= 2
-    return along_m, along_n
-
-
-def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
-    """As `_wgmma`, for mma.sync and CUDA cores: each warp reads its fragments once from shared memory."""
-    along_m, along_n = _warp_grid(config)
-    flops = 2 * config.block_m * config.block_n * config.block_k
-    smem = config.block_k * gemm.a_element_bytes * (config.block_m * along_n + config.block_n * along_m)
-    return flops / rate, smem, flops
-
-
-def _instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float, int]:
-    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration."""
-    shape = _wgmma if config.mma == "wgmma" else _mma_sync
-    return shape(gemm, config, tensor_rate(gemm, config, gpu))
-
-
 def _out_bytes(gemm: Gemm, config: KernelConfig) -> int:
     """Bytes of an element that the kernel stores: of C, or of a partial sum."""
     return gemm.accumulator_bytes if config.split_k > 1 and not config.split_in_place else gemm.c_element_bytes
@@ -176,7 +124,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
             "barrier_cycles": 0,
-            "drain_cycles": 0,
+            "drain_cycles": round(front_cycles(gemm, config, gpu)),
             "issue_cycles": 0,
             "fill_cycles": round(p.iteration_cycles),
             "reorder_x256": round(256 * p.reorder_fraction * size / (size + 1)),  # the latest of a cluster's
@@ -184,28 +132,30 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "epilogue_cycles": 0,
             "fused_cycles": fused,
             "end_cycles": round(p.epilogue_cycles),
-            "floor_x16": round(16 * p.iteration_cycles),
+            "floor_x16": round(16 * max(p.iteration_cycles, formats.clamped_cycles(gemm, config, gpu))),
             "merge_cycles": merge,
             "scatter_cycles": round(gpu.l2.jitter_cycles),
         }
     f, l1 = gpu.multistage, narrow.l1_cycles(gemm, config, gpu)
     start = f.cta_start_cycles + narrow.start_cycles(gemm, config)
-    by_registers = config.loads == "ldg"
+    by_registers, straight = config.loads == "ldg", direct.is_direct(config)
     return {
         "start_cycles": round(start),
         "restart_cycles": round(gpu.kernel.turnround_cycles + start),
-        "barrier_cycles": round(f.barrier_cycles),
-        "drain_cycles": round(f.drain_cycles),
-        "issue_cycles": 0 if by_registers else round(_issue_cycles(gemm, config, gpu, l1)),
+        "barrier_cycles": 0 if straight else round(f.barrier_cycles),
+        "drain_cycles": round(f.drain_cycles + front_cycles(gemm, config, gpu)),
+        "issue_cycles": 0 if by_registers or straight else round(_issue_cycles(gemm, config, gpu, l1)),
         "fill_cycles": 0,
         "reorder_x256": 0,
         "latency_cycles": round(
-            f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
+            direct.wait_cycles(gemm, config, gpu)
+            if straight
+            else f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
         "epilogue_cycles": round(f.epilogue_cycles),
         "fused_cycles": fused,
         "end_cycles": 0,
-        "floor_x16": 0,
+        "floor_x16": round(16 * direct.warp_cycles(gemm, config, gpu)) if straight else 0,
         "merge_cycles": merge,
         "scatter_cycles": round(gpu.l2.jitter_cycles),
     }
@@ -218,11 +168,7 @@ def _issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, l1: float) -> floa
         return l1
     if config.loop == "cutlass":
         return 0.0
-    chunk = sum(
-        block * config.block_k * gemm.element_bytes(operand)
-        for operand, block in (("a", config.block_m), ("b", config.block_n))
-    )
-    return chunk / gpu.multistage.issue_bytes_per_clk
+    return formats.chunk_bytes(gemm, config) / gpu.multistage.issue_bytes_per_clk
 
 
 def _loop_overlap(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
@@ -230,7 +176,7 @@ def _loop_overlap(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     the last, before which that tile is stored to shared memory (CUTLASS, MmaPipelined)."""
     step = gemm.a_element_bytes if config.mma == "fma" else config.mma_k_bytes
     steps = max(1, config.block_k * gemm.a_element_bytes // step)
-    cycles, smem_bytes, _ = _instructions(gemm, config, gpu)
+    cycles, smem_bytes, _ = instructions(gemm, config, gpu)
     return (1 - 1 / steps) * max(cycles, smem_bytes / gpu.smem.bytes_per_clk)
 
 
@@ -267,12 +213,18 @@ def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Time of HBM reads over that of long rows, 1 or more: a DRAM row is opened once for the part of it that the ring
     asks for at a time, the larger operand deciding."""
     operand = "a" if gemm.m >= gemm.n else "b"
-    size = gemm.a_element_bytes
+    size = gemm.element_bytes(operand)
+    if operand == "b" and formats.is_converted(gemm):
+        return formats.row_cost(gemm, config, gpu)
+    ring = config.stages if is_persistent(config) else 1 if config.mma == "fma" else config.stages - 1
+    depth = min(config.block_k * max(1, ring), gemm.k)
+    block, extent = (config.block_m, gemm.m) if operand == "a" else (config.block_n, gemm.n)
     if gemm.k_is_contiguous(operand):
-        ring = config.stages if is_persistent(config) else 1 if config.mma == "fma" else config.stages - 1
-        run = min(config.block_k * max(1, ring), gemm.k) * size
+        run = depth * size
+    elif block >= extent == gemm.leading(operand):
+        run = depth * extent * size  # whole rows, one behind the other
     else:
-        run = (gemm.m if operand == "a" else gemm.n) * size  # neighbours read on along the same row
+        run = extent * size  # neighbours read on along the same row
     return 1 + gpu.hbm.row_open_bytes / run
 
 
@@ -281,13 +233,16 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     n_k = -(-gemm.k // config.block_k)
     values: dict[str, int] = {}
     for operand, block, extent, size in (
-        ("a", config.block_m, gemm.m, gemm.a_element_bytes),
-        ("b", config.block_n, gemm.n, gemm.b_element_bytes),
+        ("a", config.block_m, gemm.m, formats.stored_bytes(gemm, "a")),
+        ("b", config.block_n, gemm.n, formats.stored_bytes(gemm, "b")),
     ):
         masked = not is_persistent(config) and config.loop == "cutlass"
         rows = extent / -(-extent // block) if masked else block
-        run, pitch = _run(gemm, config, operand), gemm.leading(operand) * size
-        row, received, split = _row_bytes(run, pitch, config, gpu), float(config.block_k * size), 0.0
+        if direct.is_direct(config) and operand == "a":
+            rows = direct.received_rows(gemm, config, gpu)
+        run, pitch = _run(gemm, config, operand), gemm.pitch_bytes(operand)
+        beside = min(config.block_k, gemm.k) * (size - gemm.element_bytes(operand))
+        row, received, split = _row_bytes(run, pitch, config, gpu) + beside, float(config.block_k * size), 0.0
         if is_persistent(config):
             received = max(received, row)
             split = boxes.split_rows(run[0], pitch, gpu)
@@ -310,24 +265,30 @@ def _chunks(gemm: Gemm, tiles_m: int, tiles_n: int, n_k: int, splits: int) -> di
 
 def _fill_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> float:
     """Cycles of L1 and shared memory in which the chunks of one iteration get there."""
+    if direct.is_direct(config):
+        return direct.l1_cycles(gemm, config, gpu)
     if config.loads == "ldg" or narrow.is_narrow(gemm, config):
         return narrow.l1_cycles(gemm, config, gpu)
-    row_bytes = config.block_k * gemm.a_element_bytes
-    conflicts = row_bytes < gpu.smem.banks * 4 and "bank_conflicts" not in without
-    conflict = gpu.multistage.narrow_row_weight if conflicts else 1.0
-    return (config.block_m + config.block_n) * row_bytes * conflict / gpu.smem.bytes_per_clk
+    total = 0.0
+    for operand, rows in (("a", config.block_m), ("b", config.block_n)):
+        row_bytes = config.block_k * formats.stored_bytes(gemm, operand)
+        conflicts = row_bytes < gpu.smem.banks * 4 and "bank_conflicts" not in without
+        total += rows * row_bytes * (gpu.multistage.narrow_row_weight if conflicts else 1.0)
+    return total / gpu.smem.bytes_per_clk
 
 
 def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> tuple[dict[str, int], int]:
     """What one k-iteration of a CTA takes at the tensor cores and in shared memory (`*_x16`: sixteenths of a cycle of
     the SM clock; `smem_bytes_per_mma`: bytes), and the FLOPs it executes; `without` as in `build_plan`."""
-    cycles, smem_bytes, flops = _instructions(gemm, config, gpu)
+    cycles, smem_bytes, flops = instructions(gemm, config, gpu)
     epilogue = 2 * config.block_m * config.block_n * gemm.c_element_bytes
     iterations = -(-gemm.k // config.block_k // config.split_k)
     beside = epilogue / iterations if config.pingpong else 0.0  # during the other warpgroup's main loop
     values = {
         "mma_x16": max(1, round(16 * cycles)),
-        "mma_smem_x16": round(16 * (smem_bytes + beside) / gpu.smem.bytes_per_clk),
+        "mma_smem_x16": round(
+            16 * max((smem_bytes + beside) / gpu.smem.bytes_per_clk, convert_cycles(gemm, config, gpu))
+        ),
         "fill_smem_x16": 0 if is_persistent(config) else round(16 * _fill_cycles(gemm, config, gpu, without)),
         "epi_smem_x16": 0
         if config.pingpong

@@ -7,11 +7,13 @@ A compiler's own figures (`KernelConfig.registers_per_thread`, `smem_bytes`) win
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
+from sim.schedule import formats
 from sim.schedule.config import KernelConfig
 from sim.schedule.fields import MAX_CLUSTER, check_fields, refused
 from workloads.dtypes import BYTES
@@ -107,7 +109,7 @@ def smem_bytes(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
         rest = BARRIER_BYTES_PER_STAGE * config.stages + BARRIER_BYTES + (0 if config.split_k > 1 else 16)
         return config.stages * _tma_stage_bytes(config, gemm) + EPILOGUE_BUFFER_BYTES + rest
     in_smem = max(1, config.stages - 1) if config.mma == "mma_sync" and gpu.tensor.cp_async else config.stages
-    return in_smem * (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
+    return in_smem * math.ceil(formats.chunk_bytes(gemm, config))
 
 
 def _tma_stage_bytes(config: KernelConfig, gemm: Gemm) -> int:
@@ -119,7 +121,8 @@ def _tma_stage_bytes(config: KernelConfig, gemm: Gemm) -> int:
         else _round_up(block, min(widest, 1 << (block - 1).bit_length()))
         for operand, block in (("a", config.block_m), ("b", config.block_n))
     }
-    return (padded["a"] + padded["b"]) * config.block_k * gemm.a_element_bytes
+    rows = padded["a"] * gemm.a_element_bytes + padded["b"] * formats.stored_bytes(gemm, "b")
+    return math.ceil(rows * config.block_k)
 
 
 # Registers.
@@ -131,8 +134,8 @@ def register_need(config: KernelConfig, gemm: Gemm) -> int:
     threads = consumer_threads(config)
     accumulators = config.block_m * config.block_n * max(4, gemm.accumulator_bytes) / 4 / threads
     if is_warp_specialised(config):
-        return round(accumulators) + WGMMA_BASE_REGISTERS
-    tile_bytes = (config.block_m + config.block_n) * config.block_k * gemm.a_element_bytes
+        return round(accumulators) + WGMMA_BASE_REGISTERS + formats.fragment_registers(gemm, wgmma_tile(config)[0])
+    tile_bytes = formats.chunk_bytes(gemm, config)
     copies = tile_bytes / 16 / threads
     if config.mma == "wgmma":
         return round(accumulators + WGMMA_BASE_REGISTERS + WGMMA_COPY_REGISTERS * copies)
@@ -269,6 +272,7 @@ def check_config(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     """Raise `ConfigError` for a configuration that contradicts itself, the workload or the GPU's features."""
     check_fields(config)
     _check_units(config, gemm, gpu)
+    formats.check_format(config, gemm, gpu)
     _check_loads(config, gemm, gpu)
     _check_shape(config, gemm)
     _check_cluster(config, gpu)
@@ -321,14 +325,14 @@ def flops_per_clk_per_sm(mma: str, dtype: str, gpu: Gpu) -> float:
 def _check_loads(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     """What loads by TMA stores C by TMA too, in rows as well aligned: so in all 1,548 measured rows that do, while the
     library takes another kernel where C alone is not."""
-    if config.loads == "ldg":
+    if config.loads in ("ldg", "direct"):
         return
     if not (gpu.tensor.tma if config.loads == "tma" else gpu.tensor.cp_async):
         raise refused(f"loads = {config.loads!r}", f"a way that {gpu.name} has, ldg always works")
     needed, operands = (TMA_ALIGNMENT_BYTES, "abc") if config.loads == "tma" else (CP_ASYNC_MIN_BYTES, "ab")
     for operand in operands:
         if gemm.alignment_bytes(operand) < needed:
-            size = gemm.leading(operand) * gemm.element_bytes(operand)
+            size = gemm.pitch_bytes(operand)
             raise refused(
                 f"leading dimension of {operand.upper()} = {size} B",
                 f"a multiple of {needed} B with loads = {config.loads!r}",

@@ -45,11 +45,13 @@ def parse_truth(text: str) -> bool:
 
 
 def parse_text(text: str) -> str:
+    """Any text."""
     return text.strip()
 
 
 def _work(cells: dict[str, Any]) -> Attention:
-    return Attention(**{name: cells[name] for name in (*SIZES, "causal")})
+    phase = "backward" if "_bwd_" in cells.get("kernel", "") else "forward"
+    return Attention(**{name: cells[name] for name in (*SIZES, "causal")}, phase=phase)
 
 
 def _question(cells: dict[str, Any]) -> Asked:
@@ -84,7 +86,9 @@ def backend_on(asked: Asked, gpu: Gpu) -> str:
 
 
 def phase(work: Attention) -> str:
-    """ "decode" for one query a sequence, else "prefill"."""
+    """What is asked: "backward", "decode" for one query a sequence, else "prefill"."""
+    if work.phase == "backward":
+        return work.phase
     return "decode" if work.q_len == 1 else "prefill"
 
 
@@ -118,7 +122,7 @@ def _table(
         kind=kind,
         signature=(*inputs, "kv_heads", "q_len", "kv_len", "time_us"),
         inputs={**inputs, **sizes, "causal": parse_truth},
-        optional={},
+        optional={"kernel": parse_text},
         measured=("time_us",),
         question=question,
         predict=_predict,

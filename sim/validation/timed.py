@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from hwmodels.spec import Gpu
 
 Progress = Callable[[int, int], None]
-MODULES: tuple[str, ...] = ("attention", "elementwise", "stacks", "training")
+MODULES: tuple[str, ...] = ("attention", "elementwise", "stacks", "training", "extra_ops")
 """Modules of this package with a `TABLE` or `TABLES`."""
 OVERALL = "all rows"
 

@@ -17,6 +17,7 @@ from sim.program import LAUNCH_MODES
 from sim.schedule.config import FAMILIES
 from workloads.dtypes import BYTES, COMBINATIONS
 from workloads.gemm import DATA, EPILOGUES, L2_STATES, LAYOUTS, OPERAND_PLACES, RESULT_PLACES
+from workloads.packing import FORMATS
 
 Word = str | None
 
@@ -78,6 +79,8 @@ class GemmOptions:
     inputs: Annotated[str, one_of("Where A starts", OPERAND_PLACES)] = "hbm"
     weights: Annotated[str, one_of("Where B starts", OPERAND_PLACES)] = "hbm"
     result: Annotated[str, one_of("Where C must end", RESULT_PLACES)] = "hbm"
+    weights_format: Annotated[str, one_of("How B lies in memory", FORMATS)] = "dense"
+    weight_group: Annotated[Word, option("Elements along k that share a scale (int8, int4); else all", "G")] = None
     stream_weights: Annotated[
         bool, option("Bring B in piece by piece, with double buffering", None, "--stream-weights")
     ] = False

@@ -71,6 +71,8 @@ def workload(options: GemmOptions) -> Gemm:
         inputs=options.inputs,
         weights=options.weights,
         result=options.result,
+        weights_format=options.weights_format,
+        weight_group=optional_integer("--weight-group", options.weight_group, MAX_DIMENSION),
     )
 
 

@@ -1,0 +1,87 @@
+"""What the MMAs of one k-iteration take of an SM: tensor cores, shared memory, instructions that convert weights."""
+
+from __future__ import annotations
+
+from hwmodels.spec import Gpu
+from sim.schedule import direct, formats
+from sim.schedule.config import KernelConfig
+from sim.schedule.resources import WARPGROUP_THREADS, consumer_threads, flops_per_clk_per_sm, wgmma_tile
+from workloads.gemm import Gemm
+
+WGMMA_M = 64
+WGMMA_MAX_N = 256
+WGMMA_K_BYTES = 32
+"""Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async)."""
+MMA_K_BYTES = 32
+"""Bytes along k of an mma.sync instruction of full rate: m16n8k16 of 2-byte types, m16n8k8 of tf32, m16n8k32 of 1."""
+
+
+def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """FLOPs a cycle of one SM that the instruction reaches at best."""
+    rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
+    if config.mma != "mma_sync":
+        return rate
+    short = gpu.tensor.short_mma_fraction if config.mma_k_bytes < MMA_K_BYTES else 1.0
+    return rate * gpu.tensor.mma_sync_fraction * short
+
+
+def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
+    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: all operands are read from shared memory, converted
+    weights once more than dense ones, into registers."""
+    along_m = config.mma_m_along == "m"
+    side_m, side_n = (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
+    n_m = -(-side_m // WGMMA_M)
+    pieces = -(-side_n // WGMMA_MAX_N)
+    inst_n = -(-side_n // pieces // 8) * 8
+    step = formats.step_bytes(gemm)
+    n_k = -(-config.block_k * gemm.a_element_bytes // step)
+    count = n_m * pieces * n_k
+    flops = 2 * WGMMA_M * inst_n * (WGMMA_K_BYTES // gemm.a_element_bytes)
+    sides = gemm.element_bytes("a" if along_m else "b"), gemm.element_bytes("b" if along_m else "a")
+    row_bytes = WGMMA_M * sides[0] + inst_n * sides[1]
+    return count * flops / rate, count * row_bytes * step / gemm.a_element_bytes, count * flops
+
+
+def _warp_grid(config: KernelConfig) -> tuple[int, int]:
+    """Warps along m and n of a CTA: as square as the tile allows."""
+    along_m, along_n = 1, 1
+    while along_m * along_n < config.warps:
+        if config.block_m / along_m >= config.block_n / along_n:
+            along_m *= 2
+        else:
+            along_n *= 2
+    return along_m, along_n
+
+
+def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
+    """As `_wgmma`, for mma.sync and CUDA cores: each warp reads its fragments once from shared memory."""
+    along_m, along_n = _warp_grid(config)
+    flops = 2 * config.block_m * config.block_n * config.block_k // (2 if formats.is_sparse(gemm) else 1)
+    rows = config.block_m * along_n * gemm.a_element_bytes + config.block_n * along_m * gemm.b_element_bytes
+    return flops / rate, 0.0 if direct.is_direct(config) else config.block_k * rows, flops
+
+
+def instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float, int]:
+    """(tensor cycles, shared-memory bytes, FLOPs) of one iteration."""
+    shape = _wgmma if config.mma == "wgmma" else _mma_sync
+    return shape(gemm, config, tensor_rate(gemm, config, gpu))
+
+
+def convert_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles of an SM to convert the weights of one iteration, in every warp or warpgroup that holds them."""
+    if config.mma == "wgmma":
+        both = not config.pingpong and wgmma_tile(config)[0] == config.block_n
+        return formats.convert_cycles(gemm, config, gpu, consumer_threads(config) // WARPGROUP_THREADS if both else 1)
+    if direct.is_direct(config):
+        return 0.0  # beside the loads of other CTAs, which take longer
+    return formats.convert_cycles(gemm, config, gpu, _warp_grid(config)[0])
+
+
+def front_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles of an iteration before its first MMA, which nothing hides: the first step's weights are converted, or
+    positions of sparse ones fetched."""
+    if direct.is_direct(config):
+        return 0.0
+    if formats.is_sparse(gemm):
+        return gpu.tensor.sparse_positions_cycles if config.mma == "wgmma" else 0.0
+    return convert_cycles(gemm, config, gpu) * formats.MMA_STEP_BYTES / (config.block_k * gemm.a_element_bytes)
