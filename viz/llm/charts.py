@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from sim.llm import LlmResult
 from sim.step import StepResult
 from viz import palette, words
 from viz.llm import facts
-from workloads.memory import MemoryPlan
+from workloads.memory import Point
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,24 +82,22 @@ def draw_memory(ax: Axes, result: LlmResult) -> None:
     """Bytes alive by part at every point of the plan, against what HBM holds."""
     size = palette.points(ax, 10.0, 1.5, 8.0)
     palette.tidy(ax, size)
-    plan, capacity = result.memory, facts.capacity_bytes(result.shown)
-    x = np.arange(len(plan.points) + 1)
-    below = np.zeros(len(plan.points))
-    for part in _parts(plan):
-        above = below + np.array([point.parts.get(part, 0) for point in plan.points]) / 1e9
+    points, peak = facts.memory(result), facts.memory_peak(result)
+    x = np.arange(len(points) + 1)
+    below = np.zeros(len(points))
+    for part in [part for part in PART_COLOURS if any(point.parts.get(part) for point in points)]:
+        n_bytes = np.array([point.parts.get(part, 0) for point in points])
+        above = below + n_bytes / 1e9
         low, high = (np.append(y, y[-1]) for y in (below, above))
-        label = f"{facts.PARTS[part]} {words.bytes_text(plan.largest(part))}"
+        label = f"{facts.PARTS[part]} {words.bytes_text(int(n_bytes.max()))}"
         ax.fill_between(x, low, high, step="post", facecolor=PART_COLOURS[part], linewidth=0, label=label)
         below = above
-    ax.axhline(capacity / 1e9, color=palette.INK, linewidth=0.9, linestyle=(0, (5, 2)))
-    top = max(capacity, plan.peak_bytes) / 1e9
-    ax.set(xlim=(0, len(plan.points)), ylim=(0, 1.16 * top))
-    ax.text(0.004, capacity / 1e9 + 0.015 * top, f"HBM {words.bytes_text(capacity)}", fontsize=0.9 * size,
-            color=palette.INK, va="bottom", transform=ax.get_yaxis_transform())  # fmt: skip
-    _mark_layers(ax, plan, size)
+    ax.set_xlim(0, len(points))
+    _capacity(ax, facts.capacity_bytes(result.shown), peak.total, size)
+    _mark_layers(ax, points, size)
     ax.set_ylabel("GB", fontsize=size, labelpad=2)
-    peak = f"{words.bytes_text(plan.peak_bytes)} at the peak ({plan.peak.operation})"
-    ax.set_title(f"Memory over {_when(result)}: {peak}", fontsize=1.1 * size, color=palette.INK, loc="left",
+    most = f"{words.bytes_text(peak.total)} at the peak ({peak.operation})"
+    ax.set_title(f"Memory over {_when(result)}: {most}", fontsize=1.1 * size, color=palette.INK, loc="left",
                  weight="bold", pad=3)  # fmt: skip
     key = ax.legend(loc="center left", bbox_to_anchor=(1.005, 0.5), fontsize=0.95 * size, frameon=False, reverse=True,
                     handlelength=1.2, handleheight=0.9, labelcolor=palette.INK)  # fmt: skip
@@ -109,27 +108,41 @@ def _when(result: LlmResult) -> str:
     return {"generate": "the last decode step", "prefill": "the prefill"}.get(result.request.phase, "the step")
 
 
-def _parts(plan: MemoryPlan) -> list[str]:
-    return [part for part in PART_COLOURS if plan.largest(part)]
+FAR = 10.0
+"""Times the peak from which capacity lies above the chart."""
+
+
+def _capacity(ax: Axes, capacity: float, peak: int, size: float) -> None:
+    """The line of what HBM holds, and the range of the axis."""
+    held = f"HBM holds {words.bytes_text(capacity)}"
+    ratio = capacity / peak if peak else FAR
+    text = held if ratio < FAR else f"{held}: {words.three_digits(ratio)} times the peak, above this chart"
+    line = max(capacity, peak) / 1e9 if ratio < FAR else 1.25 * peak / 1e9
+    ax.set_ylim(0, 1.16 * line)
+    if ratio < FAR:
+        ax.axhline(capacity / 1e9, color=palette.INK, linewidth=0.9, linestyle=(0, (5, 2)))
+    at = capacity / 1e9 if ratio < FAR else line
+    ax.annotate(text, (0.004, at), (0, 2), xycoords=ax.get_yaxis_transform(), textcoords="offset points",
+                fontsize=0.9 * size, color=palette.INK, va="bottom")  # fmt: skip
 
 
 _LAYER = re.compile(r"(?P<pass>forward |backward )?layer (?P<number>\d+)")
 
 
-def _mark_layers(ax: Axes, plan: MemoryPlan, size: float) -> None:
+def _mark_layers(ax: Axes, points: Sequence[Point], size: float) -> None:
     """Some layers' names where they begin, evenly chosen, and the ends."""
     starts: dict[str, int] = {}
-    for i, point in enumerate(plan.points):
+    for i, point in enumerate(points):
         found = _LAYER.match(point.operation)
         starts.setdefault(found[0] if found else point.operation, i)
     names = list(starts)
-    room = palette.size_inches(ax)[0] * 72.0 / len(plan.points)
+    room = palette.size_inches(ax)[0] * 72.0 / len(points)
     chosen: list[str] = []
     free_from = -1.0
     for name in names:
         half = 0.55 * palette.text_width_points(name, 0.88 * size) / room
         at = starts[name] + 0.5
-        if at - half > free_from and at + half < len(plan.points) + 1:
+        if at - half > free_from and at + half < len(points) + 1:
             chosen.append(name)
             free_from = at + half + 0.35 * size / room
     ax.set_xticks([starts[name] + 0.5 for name in chosen], chosen)

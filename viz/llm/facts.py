@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,8 +12,11 @@ from sim.step import Ran, StepResult
 from viz import levels, palette
 from workloads.attention import Attention
 from workloads.gemm import Gemm
+from workloads.memory import Point
 from workloads.operations import Work
 
+NUMBERED = re.compile(r"^(?P<part>expert|shared) ?(?P<number>\d+)[.:]\s*")
+"""How names of operations of one expert begin."""
 IDLE = "idle between kernels"
 
 GROUPS = {
@@ -192,6 +196,20 @@ def n_ctas(kernel: KernelResult, n_sms: int) -> int | None:
 def capacity_bytes(step: StepResult) -> float:
     """Of HBM."""
     return step.gpu.hbm.capacity_gb * 1e9
+
+
+def memory(result: LlmResult) -> tuple[Point, ...]:
+    """What HBM holds at every point of the plan: without weights that lie in host memory, of which two pieces at a time
+    are there."""
+    if not result.how.stream_weights:
+        return result.memory.points
+    kept = ({name: n for name, n in point.parts.items() if name != "weights"} for point in result.memory.points)
+    return tuple(Point(point.operation, parts) for point, parts in zip(result.memory.points, kept, strict=True))
+
+
+def memory_peak(result: LlmResult) -> Point:
+    """The first point at which HBM holds most."""
+    return max(memory(result), key=lambda point: point.total)
 
 
 PARTS = {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import groupby
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 WIDE = 120
 """Consoles below this many columns get fewer columns."""
-_NUMBERED = re.compile(r"^(?P<part>expert|shared) ?(?P<number>\d+)[.:]\s*")
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ def _inside(ran: Ran, step: StepResult) -> bool:
 
 def _rows(rans: Iterable[Ran]) -> Iterable[Row]:
     for ran in rans:
-        found = _NUMBERED.match(ran.operation.name)
+        found = facts.NUMBERED.match(ran.operation.name)
         part = f"{found['part']} {found['number']}" if found else ""
         name = ran.operation.name[found.end() :] if found else ran.operation.name
         for kernel in ran.kernels:

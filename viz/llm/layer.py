@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 US = 1e6
-SHORT, SHORTEST = 0.02, 0.001
+SHORT, SHORTEST = 0.02, 0.0025
 """Shares of the shown time below which kernels of one operation share a name, and have none."""
 MAX_ROWS = 11
 """Lines of names above the bars."""
@@ -125,16 +125,23 @@ def _named(passage: Passage) -> list[_Name]:
     found = []
 
     def key(each: Placed) -> object:
-        short = each.end_s - each.start_s < SHORT * whole
-        return each.ran.operation.name.partition(":")[0] if short else id(each)
+        name, short = each.ran.operation.name, each.end_s - each.start_s < SHORT * whole
+        expert = facts.NUMBERED.match(name)
+        return (expert["part"], expert["number"]) if expert else name.partition(":")[0] if short else id(each)
 
     for _, run in groupby(passage.kernels, key=key):
         group = list(run)
         middle = (group[0].start_s + group[0].end_s) / 2 - passage.start_s
         time_s = sum(kernel.time_s for each in group for kernel in each.kernels)
-        text = _text(group[0]) if len(group) == 1 else f"{group[0].ran.operation.name.partition(':')[0]} × {len(group)}"
+        text = _text(group[0]) if len(group) == 1 else f"{_common(group[0].ran.operation.name)} × {len(group)},"
         found.append(_Name(f"{text} {words.time_text(time_s)}", middle * US, time_s))
     return [name for name in found if name.time_s >= SHORTEST * whole]
+
+
+def _common(name: str) -> str:
+    """What the names of operations that share one begin with."""
+    expert = facts.NUMBERED.match(name)
+    return f"{expert['part']} {expert['number']}" if expert else name.partition(":")[0]
 
 
 def _text(each: Placed) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,11 @@ class Mark:
     share: float
     group: str
 
+    @property
+    def points(self) -> float:
+        """Diameter."""
+        return max(LARGEST_MARK * math.sqrt(self.share), SMALLEST_MARK)
+
 
 def marks(step: StepResult) -> tuple[Mark, ...]:
     """Operations that have FLOPs, the longest first."""
@@ -59,20 +65,18 @@ def draw_roofline(ax: Axes, step: StepResult) -> None:
     """Roofs of HBM, tensor cores and CUDA cores, and a mark for every operation with FLOPs."""
     size = palette.points(ax, 5.2, 3.6, 8.0)
     palette.tidy(ax, size)
-    found, peak = marks(step), peak_flops_per_s(step.gpu, step.step) / 1e12
+    every, peak = marks(step), peak_flops_per_s(step.gpu, step.step) / 1e12
     hbm = step.gpu.hbm.bandwidth_gb_per_s / 1e3  # TB/s
-    widest = edge(step, found)
-    shown = [replace(mark, intensity=min(mark.intensity, widest)) for mark in found]
-    _ranges(ax, shown, peak, hbm)
+    widest = edge(step, every)
+    found = [replace(mark, intensity=min(mark.intensity, widest)) for mark in every]
+    _ranges(ax, found, peak, hbm)
     _roofs(ax, step, peak, hbm, size)
-    for mark in shown:  # small ones on top
-        line: dict[str, Any] = {"markeredgecolor": palette.INK, "markeredgewidth": 0.5}
-        diameter = max(LARGEST_MARK * mark.share**0.5, SMALLEST_MARK)
-        shape = ">" if mark.intensity == widest else "o"
-        ax.plot([mark.intensity], [mark.tflops], shape, color=facts.COLOURS[mark.group], markersize=diameter, **line)
-    found = tuple(shown)
+    for mark in found:  # small ones on top
+        look: dict[str, Any] = {"markeredgecolor": palette.INK, "markeredgewidth": 0.5, "markersize": mark.points}
+        look |= {"color": facts.COLOURS[mark.group], "marker": ">" if mark.intensity == widest else "o"}
+        ax.plot([mark.intensity], [mark.tflops], **look, linestyle="none")
     _name_hbm_roof(ax, found, peak / hbm, hbm, size)
-    _name(ax, [mark for mark in found if mark.share >= NAMED], size)
+    _name(ax, found, size)
     plain_ticks(ax)
     ax.set_xlabel("FLOPs for each byte of HBM traffic", fontsize=size, labelpad=2)
     ax.set_ylabel("TFLOP/s", fontsize=size, labelpad=2)
@@ -126,26 +130,37 @@ def _name_hbm_roof(ax: Axes, found: Sequence[Mark], ridge: float, hbm: float, si
 Box = tuple[float, float, float, float]
 PLACES = [(dx, dy) for far in (1.0, 2.2, 3.6, 5.2) for dx, dy in
           ((far, 0), (-far, 0), (far, far), (-far, far), (far, -far), (-far, -far), (0, far), (0, -far))]  # fmt: skip
+NEAR = 1.5
 
 
-def _name(ax: Axes, named: Sequence[Mark], size: float) -> None:
+def _name(ax: Axes, found: Sequence[Mark], size: float) -> None:
     """Names of marks, the longest operations first; one for which there is no room is left out."""
-    font, dpi = 0.9 * size, ax.get_figure(root=True).dpi  # type: ignore[union-attr]
-    scale = dpi / 72.0
-    ends = ax.transAxes.transform([(0, 0), (1, 1)])
-    centres = [ax.transData.transform((mark.intensity, mark.tflops)) for mark in named]
-    radii = [max(LARGEST_MARK * mark.share**0.5, SMALLEST_MARK) / 2 * scale for mark in named]
+    font = 0.9 * size
+    scale = ax.get_figure(root=True).dpi / 72.0  # type: ignore[union-attr]
+    centres = [ax.transData.transform((mark.intensity, mark.tflops)) for mark in found]
+    radii = [mark.points / 2 * scale for mark in found]
     taken: list[Box] = [(x - r, y - r, x + r, y + r) for (x, y), r in zip(centres, radii, strict=True)]
     taken += [_box(text) for text in ax.texts] + [_box(line) for line in ax.lines if _is_level(line)]
-    for i, mark in enumerate(named):
-        width, height = palette.text_width_points(mark.name, font) * scale, 1.15 * font * scale
-        for dx, dy in PLACES:
-            box = _beside(centres[i], radii[i], (dx * font * 0.8 * scale, dy * font * 0.8 * scale), (width, height))
-            inside = box[0] > ends[0][0] and box[1] > ends[0][1] and box[2] < ends[1][0] and box[3] < ends[1][1]
-            if inside and not any(_meet(box, other) for other in taken):
-                taken.append(box)
-                _write(ax, mark.name, centres[i], box, font, far=abs(dx) + abs(dy) > 1.5)
-                break
+    for mark, centre, radius in zip(found, centres, radii, strict=True):
+        extent = palette.text_width_points(mark.name, font) * scale, 1.15 * font * scale
+        places = ((near, _beside(centre, radius, at, extent)) for near, at in _places(0.8 * font * scale))
+        free = next(((near, box) for near, box in places if _is_free(ax, box, taken)), None)
+        if mark.share >= NAMED and free is not None:
+            near, box = free
+            taken.append(box)
+            _write(ax, mark.name, centre, box, font, leader=not near)
+
+
+def _places(unit: float) -> Iterator[tuple[bool, tuple[float, float]]]:
+    """(whether a name there needs no leader, shift in pixels), nearest first."""
+    for dx, dy in PLACES:
+        yield abs(dx) + abs(dy) <= NEAR, (dx * unit, dy * unit)
+
+
+def _is_free(ax: Axes, box: Box, taken: Sequence[Box]) -> bool:
+    (left, bottom), (right, top) = ax.transAxes.transform([(0, 0), (1, 1)])
+    inside = box[0] > left and box[1] > bottom and box[2] < right and box[3] < top
+    return inside and not any(_meet(box, other) for other in taken)
 
 
 def _beside(centre: Any, radius: float, shift: tuple[float, float], extent: tuple[float, float]) -> Box:
@@ -172,11 +187,11 @@ def _box(artist: Any) -> Box:
     return box.x0, box.y0 - 1.0, box.x1, box.y1 + 1.0
 
 
-def _write(ax: Axes, name: str, centre: Any, box: Box, font: float, far: bool) -> None:
+def _write(ax: Axes, name: str, centre: Any, box: Box, font: float, leader: bool) -> None:
     inverse = ax.transAxes.inverted()
     x, y = inverse.transform(((box[0] + box[2]) / 2, (box[1] + box[3]) / 2))
     ax.text(x, y, name, transform=ax.transAxes, fontsize=font, color=palette.INK, ha="center", va="center", zorder=6)
-    if far:
+    if leader:
         end = min(max(centre[0], box[0]), box[2]), min(max(centre[1], box[1]), box[3])
         (x0, y0), (x1, y1) = inverse.transform([tuple(centre), end])
         ax.plot([x0, x1], [y0, y1], transform=ax.transAxes, color=palette.MUTED, linewidth=0.4, zorder=1.8)

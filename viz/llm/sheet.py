@@ -52,16 +52,17 @@ def _title(sheet: Figure, result: LlmResult, height_in: float) -> None:
     look: dict[str, Any] = {"ha": "left", "va": "top", "color": palette.INK}
     sheet.text(0.012, 1.0 - 0.12 / height_in, name, fontsize=12.5, weight="bold", **look)
     sheet.text(0.012, 1.0 - 0.40 / height_in, times, fontsize=9, **look)
+    sheet.text(0.012, 1.0 - 0.645 / height_in, "Kernels limited by", fontsize=8.5, **look)
     groups = [*facts.time_by_group(step.ran), facts.IDLE]
     edge = {facts.IDLE: palette.RULE}
     handles = [
-        Patch(facecolor=facts.COLOURS[group], edgecolor=edge.get(group, "none"), linewidth=0.4, label=_label(group))
+        Patch(facecolor=facts.COLOURS[group], edgecolor=edge.get(group, "none"), linewidth=0.4, label=group)
         for group in groups
     ]
     sheet.legend(
         handles=handles,
         loc="upper left",
-        bbox_to_anchor=(0.008, 1.0 - 0.60 / height_in),
+        bbox_to_anchor=(0.118, 1.0 - 0.60 / height_in),
         ncols=len(handles),
         fontsize=8.5,
         frameon=False,
@@ -71,10 +72,6 @@ def _title(sheet: Figure, result: LlmResult, height_in: float) -> None:
         columnspacing=1.0,
         borderaxespad=0.1,
     )
-
-
-def _label(group: str) -> str:
-    return group if group == facts.IDLE else f"limited by {group}"
 
 
 def save_figure(result: LlmResult, path: str | os.PathLike[str]) -> None:

@@ -214,7 +214,7 @@ def _clock(result: LlmResult) -> str:
 
 
 def _memory(result: LlmResult) -> str:
-    capacity, peak = facts.capacity_bytes(result.shown), result.memory.peak
+    capacity, peak = facts.capacity_bytes(result.shown), facts.memory_peak(result)
     large = {name: n for name, n in peak.parts.items() if n >= SMALLEST_PART * peak.total}
     parts = sorted(large.items(), key=lambda item: -item[1])
     texts = [f"{_mark(i)} {facts.PARTS[name]} {words.bytes_text(n)}" for i, (name, n) in enumerate(parts)]
@@ -236,7 +236,7 @@ def _mark(i: int) -> str:
 def _memory_bar(result: LlmResult, width: int) -> str:
     """Parts at the peak over the whole of HBM."""
     capacity, room = facts.capacity_bytes(result.shown), max(min(width - 14, 84), 8)
-    sizes = sorted(result.memory.peak.parts.values(), reverse=True)
+    sizes = sorted(facts.memory_peak(result).parts.values(), reverse=True)
     text = "".join(_mark(i) * round(n / capacity * room) for i, n in enumerate(sizes))
     return text[:room].ljust(room, "·")
 
@@ -260,7 +260,7 @@ def time_line(result: LlmResult, price: float | None = None) -> str:
 # JSON.
 def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
     """The object that `--json` prints. `steps` are those simulated; all else of a step is that of `shown`."""
-    request, step, peak = result.request, result.shown, result.memory.peak
+    request, step, peak = result.request, result.shown, facts.memory_peak(result)
     first = result.time_to_first_token_s
     return {
         "model": request.model.name,
