@@ -109,6 +109,7 @@ def test_each_phase_tells_its_times() -> None:
     assert " a pass · " in printed("encoder")
     assert "Every expert gets the same number of tokens." in printed("experts")
     assert "weights over PCIe" in printed("streamed")
+    assert "the board's power leaves" in printed("capped")
 
 
 def test_shares_of_the_table_add_up_to_the_step() -> None:

@@ -157,6 +157,14 @@ def test_one_kernel_of_each_kind_is_shown_from_inside(tmp_path: Path) -> None:
         assert max(event["ts"] + event["dur"] for event in spans) <= inside.placed.end_s * US + 1e-5
 
 
+def test_a_kernel_under_a_cap_is_replayed_at_it() -> None:
+    result = sample_llm("capped")
+    assert result.shown.clock_cap_mhz is not None
+    for inside in chosen(result):
+        assert inside.kernel.time_s == inside.placed.main.time_s
+        assert inside.kernel.sm_mhz <= result.shown.clock_cap_mhz
+
+
 def test_the_trace_keeps_to_its_size(tmp_path: Path) -> None:
     whole, _ = written("decode", tmp_path / "whole.json")
     size = (tmp_path / "whole.json").stat().st_size - 20_000
