@@ -20,7 +20,7 @@ from workloads.llm import Llm
 from workloads.memory import MemoryPlan
 
 SCHEMA = 1
-DECODE_POINTS = 9
+DECODE_POINTS = 5
 """Steps of a generation that are simulated, from the shortest context to the longest; between them lines are drawn."""
 N_ADVICE = 3
 HELPS_FROM = 1.01
