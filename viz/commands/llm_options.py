@@ -15,11 +15,11 @@ from viz.commands.options import GPU, SET, Word, one_of, option
 from workloads.attention import CACHE_DTYPES
 from workloads.execution import DTYPES, FUSIONS, PROGRAMS
 
-PHASES = ("prefill", "decode", "generate", "training")
+PHASES: tuple[str, ...] = ("prefill", "decode", "generate", "training")
 INFERENCE = PHASES[:3]
-BACKENDS = ("flash", "cudnn", "flash3", "math")
-CHECKPOINTING = ("none", "selective", "full")
-OPTIMIZERS = ("adamw", "adamw_mixed")
+BACKENDS: tuple[str, ...] = ("flash", "cudnn", "flash3", "math", "unfused")
+CHECKPOINTING: tuple[str, ...] = ("none", "selective", "full")
+OPTIMIZERS: tuple[str, ...] = ("adamw", "adamw_mixed")
 
 PHASES_OF = {
     "tokens": ("prefill", "generate", "training"),
