@@ -28,6 +28,8 @@ class Options:
     clock_mhz: float | None = None
     full: bool = False
     trace: bool = False
+    quick: bool = False
+    """Sample long kernels sooner, after some waves: for whole models."""
     without: frozenset[str] = frozenset()
     sustained: bool = False
     """The same kernel ran for longer than `activity.sustain_ms` before: the clock that the board's power leaves."""
@@ -76,7 +78,7 @@ def run_call(
         resident = (1.0, 1.0) if gemm.l2 == "warm" else (0.0, 0.0)
     if hbm_taken_gb_per_s:
         gpu = _slower_hbm(gpu, hbm_taken_gb_per_s)
-    plan = build_plan(gemm, config, gpu, options.full, options.without)
+    plan = build_plan(gemm, config, gpu, options.full, options.without, options.quick)
 
     def run(clock_mhz: float | None) -> KernelResult:
         main = _run_main(plan, gpu, options, clock_mhz, resident)

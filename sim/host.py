@@ -2,7 +2,8 @@
 
 What is modelled
 - The host thread issues commands in order. A stream launch costs it `launch.stream_us`; a CUDA graph is launched
-  once for that price; an eager program spends `launch.eager_us` on the first launch of each operation. At the end it waits for the GPU, which costs what `launch.sync_us` holds beyond one launch.
+  once for that price; an eager program spends `launch.eager_us` on the first launch of each operation. At the end it
+  waits for the GPU, which costs what `launch.sync_us` holds beyond one launch.
 - Streams run their commands in order; a command may also wait for commands of other streams (events).
 - One copy engine a direction, first come first served. A copy takes a set-up time (`pcie.copy_latency_us`, the call
   included) and then moves at the measured rate of its kind. Pinned copies are asynchronous. Pageable ones pass

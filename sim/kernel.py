@@ -140,7 +140,7 @@ def run_kernel(
     state = _state(machine, plan, trace)
     if any(resident):
         _warm(machine, plan.work, state, resident)
-    code, whole = replay(lambda: e.run(*state), state.scalars, plan.work)
+    code, whole = replay(lambda: e.run(*state), state.scalars, plan.work, plan.quick)
     if code == e.TOO_LONG:
         most_s = 2 ** (62 - int(state.scalars["bits"][0])) / 1e15
         raise ConfigError(f"kernel longer than {most_s:.2g} s of GPU time: drop --full, or use a larger tile")

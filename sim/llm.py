@@ -20,7 +20,7 @@ from workloads.llm import Llm
 from workloads.memory import MemoryPlan
 
 SCHEMA = 1
-DECODE_POINTS = 9
+DECODE_POINTS = 5
 """Steps of a generation that are simulated, from the shortest context to the longest; between them lines are drawn."""
 N_ADVICE = 3
 HELPS_FROM = 1.01
@@ -33,8 +33,9 @@ Progress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class How:
-    """How a step is launched: `launch` "graph", "stream" or "eager" (PyTorch's own pace); `attention`, the library it comes from; `tile`, how GEMM
-    kernels are chosen; `cold`, without what kernels leave each other in L2; `stream_weights`, from host memory."""
+    """How a step is launched: `launch` "graph", "stream" or "eager" (PyTorch's own pace); `attention`, the library it
+    comes from; `tile`, how GEMM kernels are chosen; `cold`, without what kernels leave each other in L2;
+    `stream_weights`, from host memory."""
 
     launch: str = "stream"
     attention: str = "flash"

@@ -119,6 +119,7 @@ def _better(gpu: Gpu, changes: dict[str, tuple[str, float]]) -> Gpu:
 
 
 def versions() -> dict[str, str]:
+    """{package: its version} of `PACKAGES`, and Python's."""
     return {"python": platform.python_version(), "schema": str(SCHEMA), **{name: _version(name) for name in PACKAGES}}
 
 

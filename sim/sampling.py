@@ -25,6 +25,7 @@ REREAD = 0.05
 """How far DRAM reads may be from what waves touch to follow it, relative."""
 LONG_AGREEMENT, MOST_ITERATIONS = 4_000_000, 20_000_000
 """k-iterations of CTAs over which agreement is enough, and after which none is waited for (some 2 s)."""
+QUICK_WAVES, QUICK_AGREES = 3, 0.01
 _NAMES = SCALARS.names or ()
 BY_TIME = (*_NAMES[_NAMES.index("hbm_read") : _NAMES.index("waits") + 1], "end_fs", "cycles_x1k")
 """What grows as work goes on; the exceptions follow."""
@@ -46,8 +47,9 @@ Records = npt.NDArray[np.void]
 Floats = npt.NDArray[np.float64]
 
 
-def replay(run: Callable[[], int], scalars: Records, work: Work) -> tuple[int, Records]:
+def replay(run: Callable[[], int], scalars: Records, work: Work, quick: bool = False) -> tuple[int, Records]:
     """Replay a kernel by `run`, which goes on with it until its end or `pause_at`. `scalars` is an array of one.
+    `quick`: a few waves that agree in time are enough.
 
     Returns (code of the engine, scalars of the whole kernel). The latter are `scalars`, unless bands were skipped.
     """
@@ -62,7 +64,7 @@ def replay(run: Callable[[], int], scalars: Records, work: Work) -> tuple[int, R
         scalars["pause_at"] += period
         if scalars["skip_items"]:
             scalars["pause_at"] = NEVER
-        elif _steady(marks, work, touched):
+        elif _enough(marks) if quick else _steady(marks, work, touched):
             _skip(scalars, work, _follow(*_reads(marks[-3:], work, touched)))
     return code, _whole(scalars, marks[(len(marks) - 1) // 2], marks[-1], work, touched) if scalars[
         "skip_items"
@@ -111,6 +113,12 @@ def _reads(marks: Sequence[Records], work: Work, touched: Floats) -> tuple[Float
 def _follow(reads: Floats, due: Floats) -> bool:
     """Whether DRAM reads follow what waves touch."""
     return bool(abs(np.sum(reads) - np.sum(due)) <= REREAD * np.sum(due))
+
+
+def _enough(marks: Sequence[Records]) -> bool:
+    """Whether the last `QUICK_WAVES` took the same time, or twice as many went by."""
+    times = np.diff([float(mark["end_fs"][0]) for mark in marks[-1 - QUICK_WAVES :]])
+    return len(marks) > 2 * QUICK_WAVES or (len(times) == QUICK_WAVES and _level(times, QUICK_AGREES))
 
 
 def _steady(marks: Sequence[Records], work: Work, touched: Floats) -> bool:

@@ -17,6 +17,7 @@ from sim.program import Launch, Part, Program
 from sim.program import Tensor as HostTensor
 from sim.residency import L2Contents
 from sim.result import KernelResult
+from sim.stream import Issued, play_kernels
 from workloads.operations import Operation, Step
 
 LOWER_SHARE = 0.75
@@ -117,14 +118,14 @@ def run_step(
 ) -> StepResult:
     """Simulate `step` on `gpu`.
 
-    `launch`: "graph", "stream" or "eager"; `attention` and `tile` as `sim.operation.Kernels`; `cold`: every kernel finds L2
-    without its operands; `stream_weights`: weights of products lie in pinned host memory and are brought in one by one,
-    the next while this one is used; `options.sustained`: the step repeats for long, so that the board's power limits
-    the clock.
+    `launch`: "graph", "stream" or "eager"; `attention` and `tile` as `sim.operation.Kernels`; `cold`: every kernel
+    finds L2 without its operands; `stream_weights`: weights of products lie in pinned host memory and are brought in
+    one by one, the next while this one is used; `options.sustained`: the step repeats for long, so that the board's
+    power limits the clock.
     `kernels` replaces the choice of kernels (those of a measured step). Raises ConfigError for what does not fit.
     """
     options = options or Options()
-    burst = dataclasses.replace(options, sustained=False)
+    burst = dataclasses.replace(options, sustained=False, quick=not options.full)
     known = kernels or kernels_on(gpu, burst, attention, tile)
     asked = _asked(step, gpu, cold)
     ran = _run(known, asked)
@@ -206,7 +207,10 @@ def _interpolated_w(burst: Sequence[Ran], low: Sequence[Ran], low_mhz: float, ca
 # The host.
 def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str, stream_weights: bool) -> HostOutcome:
     """Everything lies in HBM, but weights that are streamed."""
-    launches = tuple(each for one in ran for each in _launches(one, step, stream_weights))
+    if not stream_weights:
+        issued = [Issued(one.operation.name, k.time_s, i == 0) for one in ran for i, k in enumerate(one.kernels)]
+        return play_kernels(issued, sum(tensor.n_bytes for tensor in step.tensors.values()), gpu, launch)
+    launches = tuple(each for one in ran for each in _launches(one, step))
     streamed = {each.weights for each in launches}
     used = {name for each in launches for name in (*each.reads, *each.writes, each.weights)}
     tensors = tuple(
@@ -217,12 +221,12 @@ def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str, stream_weight
     return play(Program(tensors, launches, launch_mode=launch), gpu)
 
 
-def _launches(ran: Ran, step: Step, stream_weights: bool) -> Iterator[Launch]:
+def _launches(ran: Ran, step: Step) -> Iterator[Launch]:
     """One for each kernel; an operation whose weight is streamed is one with it."""
     operation = ran.operation
     reads = tuple(dict.fromkeys(name for _, name in operation.reads))
     weight = dict(operation.reads).get("b", "")
-    if stream_weights and weight and step.tensors[weight].kind == "weight":
+    if weight and step.tensors[weight].kind == "weight":
         part = Part(_constant(ran.time_s), max(1, step.tensors[weight].n_bytes))
         others = tuple(name for name in reads if name != weight)
         yield Launch(operation.name, others, operation.writes, (part,), weight)

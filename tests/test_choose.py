@@ -16,7 +16,7 @@ from sim.call import Options, run_call
 from sim.schedule.bound import Estimator
 from sim.schedule.choose import BEST_APART, BEST_BY_BOUND, candidates, complete, default_families, ranked
 from sim.schedule.config import KernelConfig
-from sim.schedule.library import N_SIMILAR, library_candidates, seen
+from sim.schedule.library import library_candidates, n_similar, seen
 from sim.schedule.menu import menu
 from sim.schedule.resources import occupancy
 from workloads import Gemm
@@ -288,7 +288,7 @@ def test_a_cluster_that_no_gpc_has_room_for_comes_last() -> None:
 def test_a_library_is_taken_to_launch_what_it_launched_for_similar_shapes():
     gemm = Gemm(1000, 5120, 5120)
     found = library_candidates(gemm, load_gpu("h200_sxm"))
-    assert len(found) >= N_SIMILAR
+    assert len(found) >= n_similar(gemm) == 6
     assert len(set(found)) == len(found)
     result = simulate(gemm, load_gpu("h200_sxm"), tile="library")
     assert result.main.config["loads"] == "tma"

@@ -201,8 +201,8 @@ OF_PACKED_WEIGHTS = {
 
 
 def test_no_more_than_twelve_constants_are_fitted():
-    """For dense products; three more for kernels whose weights are packed, six for attention, two an operation for those
-    bound by memory (tests/test_stream_kernels.py)."""
+    """For dense products; three more for kernels whose weights are packed, six for attention, two an operation for
+    those bound by memory (tests/test_stream_kernels.py)."""
     fitted = {row.key for row in rows(load_gpu("h200_sxm")) if row.kind == "fitted"}
     attention = {key for key in fitted if key.startswith("attention.")}
     streaming = {key for key in fitted if key.startswith("streaming.")}

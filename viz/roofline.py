@@ -32,7 +32,7 @@ def roofline(result: Result, ax: Axes) -> None:
     handles = [_draw_level(result, ax, entry, size) for entry in chosen]
     handles.append(_draw_compute_roof(result, ax, size))
     _key(ax, handles, size)
-    _plain_ticks(ax)
+    plain_ticks(ax)
     ax.set_xlabel("arithmetic intensity at the level (FLOP/B)", fontsize=size, labelpad=2)
     ax.set_ylabel("TFLOP/s", fontsize=size, labelpad=2)
     ax.grid(which="major", color=palette.RULE, linewidth=0.35)
@@ -111,7 +111,8 @@ def _key(ax: Axes, handles: list[Any], size: float) -> None:
         text.set_color(palette.INK)
 
 
-def _plain_ticks(ax: Axes) -> None:
+def plain_ticks(ax: Axes) -> None:
+    """Powers of ten written out, on both axes."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for axis in (ax.xaxis, ax.yaxis):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,11 +42,16 @@ def save_figure(result: Result, path: str | os.PathLike[str], size_in: tuple[flo
 
     Raises `ConfigError` for another suffix or a path that cannot be written.
     """
+    write_figure(lambda: figure(result, size_in), path)
+
+
+def write_figure(draw: Callable[[], Figure], path: str | os.PathLike[str]) -> None:
+    """Save what `draw` gives, whole or not at all. Raises `ConfigError` as `save_figure`."""
     suffix = Path(path).suffix.lower().removeprefix(".")
     if suffix not in FORMATS:
         raise ConfigError(f"figure = {str(path)!r}: suffix must be one of .{', .'.join(FORMATS)}")
     with files.replacing(path) as temporary:
-        figure(result, size_in).savefig(temporary, format=suffix, metadata=_NO_DATE[suffix])
+        draw().savefig(temporary, format=suffix, metadata=_NO_DATE[suffix])
 
 
 _NO_DATE: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}

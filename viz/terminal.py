@@ -46,7 +46,9 @@ ENERGY = {
 }
 """`KernelResult.energy_j` in words."""
 
-ASCII = str.maketrans({"µ": "u", "×": "x", "█": "#", "·": "-", "→": ">", "–": "-", "…": "."})
+ASCII = str.maketrans(
+    {"µ": "u", "×": "x", "█": "#", "·": "-", "→": ">", "–": "-", "…": ".", "▓": "=", "▒": "+", "░": ":"}
+)
 """For consoles whose encoding lacks them."""
 
 
@@ -59,7 +61,12 @@ def show(console: Console, *parts: RenderableType) -> None:
     with console.capture() as captured:
         for part in parts:
             console.print(part)
-    text = "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
+    write_lines(console, captured.get().splitlines())
+
+
+def write_lines(console: Console, lines: Iterable[str]) -> None:
+    """Write lines as long as they are, without trailing blanks, and in ASCII where the encoding lacks what is used."""
+    text = "".join(line.rstrip() + "\n" for line in lines)
     if not _is_unicode(console):
         text = text.translate(ASCII).encode("ascii", "replace").decode("ascii")
     console.file.write(text)
@@ -110,12 +117,12 @@ def _lane_s(spans: Iterable[HostSpan], lane: str) -> float:
 
 # What CTA slots waited for.
 def _waits(result: Result, width: int) -> Table:
-    table = _grid(("CTA time spent on", "left"), ("", "right"), ("", "left"))
-    bar = max(min(width - 32, 56), 8)
+    table = grid(("CTA time spent on", "left"), ("", "right"), ("", "left"))
+    room = max(min(width - 32, 56), 8)
     for name, share in _reasons(result.main.waits):
         text = REASONS.get(name, name)
         style = "green" if name == "mma" else "bright_black" if name == "idle" else "yellow"
-        table.add_row(text, words.percent_text(share), _bar(share, bar, style))
+        table.add_row(text, words.percent_text(share), bar(share, room, style))
     return table
 
 
@@ -127,7 +134,8 @@ def _reasons(waits: dict[str, float]) -> list[tuple[str, float]]:
     return [*large, ("other", other)] if other >= SMALLEST_REASON else large
 
 
-def _bar(share: float, width: int, style: str) -> RenderableType:
+def bar(share: float, width: int, style: str) -> RenderableType:
+    """A bar of that share of `width` columns; of one at least, unless there is nothing."""
     from rich.text import Text
 
     return Text("█" * max(round(share * width), 1 if share > 0 else 0), style=style, no_wrap=True)
@@ -138,7 +146,7 @@ def _traffic(result: Result, width: int) -> Table:
     narrow = width < NARROW
     heads = ["Level", "Read", "Written", "Rate", "Of peak"]
     heads += [] if narrow else ["Busy", "Time at peak", "× compulsory"]
-    table = _grid(*((head, "left" if head == "Level" else "right") for head in heads))
+    table = grid(*((head, "left" if head == "Level" else "right") for head in heads))
     for level in levels.levels(result):
         row = [levels.LABELS[level.key], words.bytes_text(level.read.n_bytes), words.bytes_text(level.write.n_bytes)]
         row += [words.rate_text(level.bytes_per_s), _share(level.share)]
@@ -267,7 +275,8 @@ def expected_error_text(expected: Any) -> str:
     )
 
 
-def _grid(*columns: tuple[str, Any]) -> Table:
+def grid(*columns: tuple[str, Any]) -> Table:
+    """An empty table without lines: (heading, "left" or "right") of each column."""
     from rich.table import Table
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
@@ -307,7 +316,7 @@ def _stacked(lines: Iterable[tuple[str, ...]]) -> Iterator[RenderableType]:
 def _gpu_table(lines: Iterable[tuple[str, ...]]) -> Table:
     from rich.text import Text
 
-    table = _grid(*((name, "right" if name == "value" else "left") for name in ("key", "value", "unit", "kind")))
+    table = grid(*((name, "right" if name == "value" else "left") for name in ("key", "value", "unit", "kind")))
     table.add_column("source", overflow="fold", style="dim")
     for line in lines:
         table.add_row(*map(Text, line))
@@ -328,7 +337,7 @@ def print_gpus(gpus: Iterable[Gpu], console: Console) -> None:
     heads = ("name", "GPU", "SMs", "fp16 TFLOP/s", "L2 MiB", "HBM GB", "HBM GB/s")
     narrow = console.width < NARROW
     kept = [i for i in range(len(heads)) if not narrow or heads[i] not in ("GPU", "L2 MiB")]
-    table = _grid(*((heads[i], "left" if i < 2 else "right") for i in kept))
+    table = grid(*((heads[i], "left" if i < 2 else "right") for i in kept))
     for gpu in gpus:
         peak = gpu.tensor.fp16_flops_per_clk_per_sm * gpu.sm.count * gpu.clock.boost_mhz * 1e6
         cells = [gpu.name, gpu.label, f"{gpu.sm.count}", f"{peak / 1e12:,.0f}", f"{gpu.l2.capacity_mib:g}"]

@@ -52,21 +52,27 @@ def write_trace(result: Result, path: str | os.PathLike[str], max_bytes: int = D
     """
     fixed = [*_process_names(), *sorted(_host_entries(result)), *sorted(_counter_entries(result))]
     frame = len(HEAD) + len(TAIL) + len(_closing(result, 10**12))
-    room = max_bytes - frame - sum(_size(entry) for entry in fixed)
+    room = max_bytes - frame - sum(size_of(entry) for entry in fixed)
     if room < 0:
         raise ConfigError(f"max_bytes = {max_bytes}: must be at least {max_bytes - room} for this run (trace)")
-    spans = _fitting(result, room)
+    spans = fitting(_kernel_starts(result), room)
     dropped = sum(len(kernel.spans) for kernel in result.kernels if kernel.spans is not None) - len(spans.kept)
-    texts = (text for _, _, text in heapq.merge(sorted(fixed + spans.names), spans.kept))
+    write_entries(path, heapq.merge(sorted(fixed + spans.names), spans.kept), _closing(result, dropped))
+    return dropped
+
+
+def write_entries(path: str | os.PathLike[str], entries: Iterable[Entry], closing: str) -> None:
+    """Write a file of these entries, whole or not at all; `closing` ends it."""
+    texts = (text for _, _, text in entries)
     with files.replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as out:
         out.write(HEAD)
         out.write(next(texts))
         out.writelines(",\n" + text for text in texts)
-        out.write(TAIL + _closing(result, dropped))
-    return dropped
+        out.write(TAIL + closing)
 
 
-def _size(entry: Entry) -> int:
+def size_of(entry: Entry) -> int:
+    """Bytes that an entry takes in the file."""
     return len(entry[2]) + len(",\n")
 
 
@@ -86,29 +92,32 @@ def _us(time_ps: int) -> float:
     return time_ps / PS_PER_US
 
 
-def _slice(name: str, place: tuple[int, int], edges_ps: tuple[int, int], args: dict[str, Any]) -> Entry:
+def slice_entry(name: str, place: tuple[int, int], edges_ps: tuple[int, int], args: dict[str, Any]) -> Entry:
+    """A slice on the track `place`, (process, thread)."""
     start, end = edges_ps
     (pid, tid), duration = place, end - start
     event = {"name": name, "ph": "X", "ts": _us(start), "dur": _us(duration), "pid": pid, "tid": tid, "args": args}
     return start, -duration, _encode(event)
 
 
-def _counter(name: str, time_ps: int, value: float) -> Entry:
+def counter_entry(name: str, time_ps: int, value: float) -> Entry:
+    """The value of a counter from `time_ps` on."""
     event = {"name": name, "ph": "C", "ts": _us(time_ps), "pid": PID_COUNTERS, "tid": 0, "args": {"value": value}}
     return time_ps, 0, _encode(event)
 
 
-def _label(kind: str, pid: int, tid: int, value: str | int) -> Entry:
+def label_entry(kind: str, pid: int, tid: int, value: str | int) -> Entry:
+    """The name, or the sort index, of a process or a thread."""
     args = {"sort_index" if kind.endswith("sort_index") else "name": value}
     return -1, 0, _encode({"name": kind, "ph": "M", "ts": 0, "pid": pid, "tid": tid, "args": args})
 
 
 def _process_names() -> Iterator[Entry]:
     for pid, name in PROCESSES.items():
-        yield _label("process_name", pid, 0, name)
-        yield _label("process_sort_index", pid, 0, pid)
+        yield label_entry("process_name", pid, 0, name)
+        yield label_entry("process_sort_index", pid, 0, pid)
     for pid, tid, name in LANES.values():
-        yield _label("thread_name", pid, tid, name)
+        yield label_entry("thread_name", pid, tid, name)
 
 
 # The host side and the counters.
@@ -116,10 +125,10 @@ def _host_entries(result: Result) -> Iterator[Entry]:
     for span in result.host_spans:
         pid, tid, _ = LANES[span.lane]
         edges = round(span.start_s * 1e12), round(span.end_s * 1e12)
-        yield _slice(span.name, (pid, tid), edges, {"bytes": span.bytes} if span.bytes else {})
+        yield slice_entry(span.name, (pid, tid), edges, {"bytes": span.bytes} if span.bytes else {})
     if not any(span.lane == "stream" for span in result.host_spans):
         for kernel, start_ps in _kernel_starts(result):
-            yield _slice(kernel.name, (PID_STREAM, 1), (start_ps, start_ps + round(kernel.time_s * 1e12)), {})
+            yield slice_entry(kernel.name, (PID_STREAM, 1), (start_ps, start_ps + round(kernel.time_s * 1e12)), {})
 
 
 def _kernel_starts(result: Result) -> list[tuple[KernelResult, int]]:
@@ -150,15 +159,15 @@ def _counter_entries(result: Result) -> Iterator[Entry]:
         width_ps = kernel.windows.width_fs // FS_PER_PS
         for i, row in enumerate(_counter_rows(result, kernel)):
             for name, value in zip(names, row, strict=True):
-                yield _counter(name, start_ps + i * width_ps, float(value))
+                yield counter_entry(name, start_ps + i * width_ps, float(value))
         end_ps = min(round(kernel.time_s * 1e12), width_ps * len(kernel.windows.values))
         for name in names[:-1]:
-            yield _counter(name, start_ps + end_ps, 0.0)
+            yield counter_entry(name, start_ps + end_ps, 0.0)
 
 
 # Spans of the SMs.
 @dataclass
-class _Tracks:
+class Tracks:
     """Threads of the SMs process, made as they are needed, and the spans kept so far."""
 
     kept: list[Entry] = field(default_factory=list)
@@ -166,6 +175,7 @@ class _Tracks:
     free_ps: dict[tuple[int, int, str], list[list[int]]] = field(default_factory=dict)
     """(SM, slot, group) -> [thread, when it is free again] of each of its tracks."""
     n_threads: int = 0
+    pid: int = PID_SMS
 
     def place(self, owner: tuple[int, int, str], start_ps: int, end_ps: int) -> int:
         """Thread of the owner's first track that is free at `start_ps`; it is taken until `end_ps`."""
@@ -183,18 +193,19 @@ class _Tracks:
         sm, slot, group = owner
         order = ((sm * 64 + slot) * 2 + (group == "load")) * 64 + number
         text = f"SM {sm} slot {slot} {group}{f' {number}' if group == 'load' or number > 1 else ''}"
-        self.names.append(_label("thread_name", PID_SMS, tid, text))
-        self.names.append(_label("thread_sort_index", PID_SMS, tid, order))
+        self.names.append(label_entry("thread_name", self.pid, tid, text))
+        self.names.append(label_entry("thread_sort_index", self.pid, tid, order))
 
 
-def _fitting(result: Result, room: int) -> _Tracks:
-    """The earliest spans that fit `room` bytes together with the names of their tracks."""
-    tracks = _Tracks()
-    for start_ps, end_ps, kind, sm, slot, tile, k in _ordered_spans(result):
+def fitting(starts: Iterable[tuple[KernelResult, int]], room: int, pid: int = PID_SMS) -> Tracks:
+    """The earliest spans of kernels, each with its start (ps), that fit `room` bytes together with the names of their
+    tracks."""
+    tracks = Tracks(pid=pid)
+    for start_ps, end_ps, kind, sm, slot, tile, k in _ordered_spans(starts):
         n_names = len(tracks.names)
         tid = tracks.place((sm, slot, "load" if kind == "load" else "consumer"), start_ps, end_ps)
-        entry = _slice(kind, (PID_SMS, tid), (start_ps, end_ps), {"tile": tile, "k": k})
-        room -= _size(entry) + sum(map(_size, tracks.names[n_names:]))
+        entry = slice_entry(kind, (pid, tid), (start_ps, end_ps), {"tile": tile, "k": k})
+        room -= size_of(entry) + sum(map(size_of, tracks.names[n_names:]))
         if room < 0:
             del tracks.names[n_names:]
             break
@@ -202,8 +213,8 @@ def _fitting(result: Result, room: int) -> _Tracks:
     return tracks
 
 
-def _ordered_spans(result: Result) -> Iterator[tuple[int, int, str, int, int, int, int]]:
-    for kernel, begin_ps in sorted(_kernel_starts(result), key=lambda entry: entry[1]):
+def _ordered_spans(starts: Iterable[tuple[KernelResult, int]]) -> Iterator[tuple[int, int, str, int, int, int, int]]:
+    for kernel, begin_ps in sorted(starts, key=lambda entry: entry[1]):
         if kernel.spans is None:
             continue
         place = _places(kernel.spans)

@@ -60,6 +60,16 @@ def flops_text(flops_per_s: float) -> str:
     return _scaled(flops_per_s, "FLOP/s", ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")))
 
 
+def work_text(flops: float) -> str:
+    """FLOPs: 1.35e11 -> "135 GFLOP"."""
+    return _scaled(flops, "FLOP", ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")))
+
+
+def count_text(count: float) -> str:
+    """A large number: 8030261248 -> "8.03 billion"."""
+    return _scaled(count, "", ((1e12, "trillion"), (1e9, "billion"), (1e6, "million"), (1e3, "thousand"))).strip()
+
+
 def percent_text(fraction: float) -> str:
     """A share: 0.6349 -> "63 %"; small ones keep two digits, down to "<0.1 %"."""
     percent = 100.0 * fraction

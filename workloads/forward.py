@@ -138,7 +138,7 @@ class Builder:
             layout="nn" if self.model.family in INPUTS_FIRST else "tn",
             epilogue=epilogue or ("bias" if has_bias else "none"),
         )
-        add_linear(self, name, work, source, to, f"{name}.weight")
+        add_linear(self, name, work, source, to, f"{name}.weight", f"{name}.bias" if has_bias else None)
         return to
 
     # The pass.
@@ -155,6 +155,12 @@ class Builder:
             self.weight("positions", model.position_rows * model.d_model)
             self.stream("positions", "embedding", model.d_model, ("positions",), self.activation("p", model.d_model))
             self.stream("add positions", "add", model.d_model, (x, "p"), x)
+        if model.token_types and not self.execution.measured:
+            self.weight("token types", model.token_types * model.d_model)
+            self.stream(
+                "token types", "embedding", model.d_model, ("token types",), self.activation("p", model.d_model)
+            )
+            self.stream("add token types", "add", model.d_model, (x, "p"), x)
         if model.embedding_norm:
             self._norm("embedding norm", x, x)
 
@@ -338,14 +344,17 @@ class Builder:
         if model.head == "masked_lm":
             self.linear("transform", model.d_model, model.d_model, "x", "y", bias=True, rows=rows)
             self.stream("gelu", "gelu", model.d_model, ("y",), "y", rows=rows)
-            self.stream("head norm", model.norm, model.d_model, ("y",), "y", rows=rows)
+            norm = self.weight("head norm.weight", model.d_model * (2 if model.norm_bias else 1))
+            self.stream("head norm", model.norm, model.d_model, ("y", norm), "y", rows=rows)
+        if model.pooler:
+            self.linear("pooler", model.d_model, model.d_model, "x", "pooled", bias=True, rows=self.batch)
         if model.head != "none":
             self._head(rows)
 
     def _final_norm(self, rows: int) -> None:
         model = self.model
         to = self.activation("last", model.d_model, rows)
-        weight = self.weight("final norm.weight", model.d_model)
+        weight = self.weight("final norm.weight", model.d_model * (2 if model.norm_bias else 1))
         if self.pending:
             self.stream("residual", "add", model.d_model, ("x", self.pending), "x")
             self.pending = None
@@ -361,12 +370,14 @@ class Builder:
         if model.embedding_dim is not None:
             self.linear("project_out", model.embedding_dim, width, source, "last.out", rows=rows)
             source, width = "last.out", model.embedding_dim
-        epilogue = "bias" if model.head_bias and not self.execution.measured else "none"
+        has_bias = model.head_bias and not self.execution.measured
+        epilogue = "bias" if has_bias else "none"
         work = Gemm(rows, model.vocabulary, width, dtype=self.execution.dtype, epilogue=epilogue)
-        fused = self.execution.fuses("full") and self.cache and epilogue == "none"
+        fused = self.execution.fuses("full") and self.cache and not has_bias
         work = replace(work, epilogue="row_stats") if fused else work
         logits = "statistics" if fused else "logits"
-        add_linear(self, "head", work, source, logits, "embedding" if model.tied else "head")
+        add_linear(self, "head", work, source, logits, "embedding" if model.tied else "head",
+                   "head.bias" if has_bias else None)  # fmt: skip
         if fused:
             pick = Stream("argmax", rows, work.c_bytes // rows // STATISTIC_BYTES, "fp32")
             self.add("pick", pick, (("x", logits),), self.tensor("picked", rows * INDEX_BYTES))

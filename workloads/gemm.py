@@ -32,7 +32,7 @@ GELU (tanh form) 9: x*x*x 2, scale 1, add 1, scale 1, tanh 1, add 1, half 1, tim
 the largest, its place, and the sum of exponentials: compare, subtract, exp, add."""
 STATISTIC_BYTES = 4
 ROW_STATISTICS_BYTES, STATISTICS_COLUMNS = 3 * STATISTIC_BYTES, 256
-"""Bytes that "row_stats" writes for a row of a tile, and the columns of the widest tile of any kernel: `Gemm.c_bytes` is
+"""Bytes that "row_stats" writes for a row of a tile, and columns of the widest tile of any kernel: `Gemm.c_bytes` is
 of such tiles; narrower ones write more."""
 
 MAX_ALIGNMENT_BYTES = 128

@@ -109,20 +109,27 @@ def _factors(gemm: Gemm, rank: int, parts: int) -> tuple[Piece, ...]:
 
 
 # Into a step.
-def add_linear(b: Builder, name: str, gemm: Gemm, source: str, to: str, weight: str) -> None:
-    """Add the operations of layer `name` to a builder; `weight` names the tensor of its matrix."""
-    execution = b.execution
-    if name in PLAIN or not execution.compressed or (name == "head" and not execution.compress_head):
-        found: tuple[Piece, ...] = (Piece("", gemm, (("a", "source"), ("b", "weight")), "to"),)
-    elif name == "head":
-        found = pieces(gemm, replace(execution, lora_rank=None, lora_adapters=1))
-    else:
-        found = pieces(gemm, execution, PARTS.get(name.rsplit(".", maxsplit=1)[-1], 1))
-    for piece in found:
+def add_linear(b: Builder, name: str, gemm: Gemm, source: str, to: str, weight: str, bias: str | None = None) -> None:
+    """Add the operations of layer `name` to a builder; `weight` and `bias` name the tensors of its parameters."""
+    for piece in _layer(b.execution, name, gemm):
         if piece.to == "quantised" and _is_quantised(b, source):
             continue
-        reads = tuple((role, _operand(b, piece, slot, name, source, to, weight)) for role, slot in piece.reads)
-        b.add(f"{name}{piece.suffix}", piece.work, reads, _result(b, name, piece, source, to))
+        reads = [(role, _operand(b, piece, slot, name, source, to, weight)) for role, slot in piece.reads]
+        if bias and isinstance(piece.work, Gemm) and piece.work.epilogue.startswith("bias"):
+            reads.append(("bias", b.weight(bias, gemm.batch * gemm.n)))
+        elif bias and isinstance(piece.work, Stream) and piece.work.op == "bias":
+            reads.append(("w", b.weight(bias, gemm.batch * gemm.n)))
+        b.add(f"{name}{piece.suffix}", piece.work, tuple(reads), _result(b, name, piece, source, to))
+
+
+def _layer(execution: Execution, name: str, gemm: Gemm) -> tuple[Piece, ...]:
+    """The operations of one layer of a model; the head has no adapters."""
+    is_head = name == "head"
+    if name in PLAIN or not execution.compressed or (is_head and not execution.compress_head):
+        return (Piece("", gemm, (("a", "source"), ("b", "weight")), "to"),)
+    if is_head:
+        return pieces(gemm, replace(execution, lora_rank=None, lora_adapters=1))
+    return pieces(gemm, execution, PARTS.get(name.rsplit(".", maxsplit=1)[-1], 1))
 
 
 def _operand(b: Builder, piece: Piece, slot: str, name: str, source: str, to: str, weight: str) -> str:

@@ -29,8 +29,9 @@ class Tensor:
 class Operation:
     """One operation as a program asks for it.
 
-    `reads` pairs the role in its work ("a", "b", "c" of a GEMM; "q", "k", "v" of attention; "x" and, for vectors, "w" of a stream) with a
-    tensor's name; `writes` names tensors. `layer`: from 0; -1 before the first, as many as there are behind the last.
+    `reads` pairs the role in its work ("a", "b", "c", "bias" of a GEMM; "q", "k", "v" of attention; "x" and, for
+    vectors, "w" of a stream) with a tensor's name; `writes` names tensors. `layer`: from 0; -1 before the first, as
+    many as there are behind the last.
     """
 
     name: str

@@ -74,9 +74,10 @@ its column. "embedding": the rows gathered, and their indices."""
 
 @dataclass(frozen=True)
 class Stream:
-    """One operation on [rows, width]. `out_dtype`: type of what is written (of several, the last), if not that of what is read. `strided`: its
-    inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take elements one by one. `fan_in`: of "reduce", elements that each one written is the
-    sum of.
+    """One operation on [rows, width]. `out_dtype`: type of what is written (of several, the last), if not that of what
+    is read. `strided`: its inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take
+    elements one by one.
+    `fan_in`: of "reduce", elements that each one written is the sum of.
 
     Raises `ConfigError` for a value outside its range.
     """

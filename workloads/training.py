@@ -221,7 +221,7 @@ def _derivative(tape: _Tape, operation: Operation) -> list[Operation]:
 
 def _of_product(tape: _Tape, operation: Operation, work: Gemm) -> list[Operation]:
     """To the weight, dW = dC^T A, and to the input, dA = dC W; a bias's is the sum of dC's rows."""
-    (_, source), (_, weight), *rest = operation.reads
+    (_, source), (_, weight), *_ = operation.reads
     out, layer = f"d {operation.writes[0]}", operation.layer
     tape.gradient(operation.writes[0], operation.writes[0])
     found: list[Operation] = []
@@ -267,7 +267,8 @@ def _of_attention(tape: _Tape, operation: Operation, work: Attention) -> list[Op
     return found
 
 
-TWO_WAY = ("mul", "silu_mul", "gelu_mul")
+ALIKE = ("rope", "neg", "transpose", "cast")
+"""Streams whose backward is as they are."""
 PASSED_ON = ("add", "fill", "copy", "concat", "argmax")
 """Streams whose gradient is handed on as it is."""
 
@@ -290,10 +291,18 @@ def _of_stream(tape: _Tape, operation: Operation, work: Stream) -> list[Operatio
             tape.operation(f"{operation.name}: backward", replace(work, op=f"{norm}_backward"), reads, to, layer),
             tape.operation(f"{operation.name}: d weight", total, reads, weight, layer),
         ]
-    if work.op == "rope":
-        return [tape.operation(f"{operation.name}: backward", work, reads, to, layer)]
-    op = f"{work.op}_backward"
-    return [tape.operation(f"{operation.name}: backward", replace(work, op=op, out_dtype=None), reads, to, layer)]
+    names = _backward_ops(work.op)
+    works = [replace(work, op=name, out_dtype=None) for name in names]
+    return [tape.operation(f"{operation.name}: backward", each, reads, to, layer) for each in works]
+
+
+def _backward_ops(op: str) -> tuple[str, ...]:
+    """Operations that the backward of one of a tensor by itself takes."""
+    if op in ALIKE:
+        return (op,)
+    if op in ("silu_mul", "gelu_mul"):
+        return ("mul", op.removesuffix("_mul") + "_backward")
+    return (f"{op}_backward",)
 
 
 # The optimizer.

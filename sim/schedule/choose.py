@@ -11,7 +11,7 @@ from hwmodels.spec import Gpu
 from sim.schedule.bound import Estimator
 from sim.schedule.config import FAMILIES, KernelConfig
 from sim.schedule.launches import band
-from sim.schedule.library import N_SIMILAR, library_candidates
+from sim.schedule.library import library_candidates, n_similar
 from sim.schedule.menu import MOST_TMA_STAGES, cluster_slots, has_any, instruction_for, menu
 from sim.schedule.resources import flops_per_clk_per_sm, occupancy
 from workloads.gemm import Gemm
@@ -47,7 +47,7 @@ def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[tup
     if tile.startswith("library") and family is None and _in_library(gemm):
         similar = library_candidates(gemm, gpu, tile == "library_but_itself")
         if similar:
-            return similar, min(N_SIMILAR, len(similar))
+            return similar, min(n_similar(gemm), len(similar))
     found = ranked(gemm, gpu, family)
     best = BEST_BY_BOUND if Estimator(gemm, gpu).fits_l2 else BEST_BY_BOUND + BEST_APART
     return found, len(found) if tile == "auto" else min(best, len(found))

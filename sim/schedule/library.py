@@ -23,8 +23,9 @@ from sim.schedule.config import KernelConfig
 from sim.schedule.names import parse_kernel_name
 from workloads.gemm import Gemm
 
-N_SIMILAR = 6
-"""Kernels of similar shapes that are simulated."""
+N_SIMILAR = {0.0: 6, 5e11: 3, 2e12: 2}
+"""FLOPs from which so many kernels of similar shapes are simulated: the larger a product, the less they differ, and the
+more the fastest of many is one that the library did not choose (from 2e12 FLOPs on, two: 1.4 %, six: 2.0 %)."""
 MOST = 12
 """Kernels that are offered, should some be refused."""
 K_WEIGHT = 0.3
@@ -65,6 +66,11 @@ def _seen(row: dict[str, str]) -> Seen | None:
     except ConfigError:
         return None
     return Seen(gemm, dataclasses.replace(config, n_ctas=None, name="", split_in_place=row["in_place"] == "1"))
+
+
+def n_similar(gemm: Gemm) -> int:
+    """Kernels of similar shapes to simulate for a GEMM, at most."""
+    return next(n for flops, n in reversed(N_SIMILAR.items()) if gemm.flops >= flops)
 
 
 @lru_cache(maxsize=4096)

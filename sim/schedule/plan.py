@@ -35,6 +35,8 @@ SWITCHES: dict[str, dict[str, int]] = {
 """Mechanism -> what stands in a kernel's integers without it."""
 WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_000_000, 20_000_000
 """k-iterations of agents up to which any kernel is simulated whole (0.1 s), and one that may drift (3 s)."""
+QUICK_ITERATIONS = 200_000
+"""k-iterations of agents up to which a kernel is simulated whole where quickness is asked for (20 ms)."""
 LARGEST_PERIOD = 1_000_000
 """k-iterations of agents in a band that is a sampling period, at most."""
 LEAST_PERIODS, PERIOD_WAVES = 8, 4
@@ -52,6 +54,8 @@ class Plan:
     occupancy: Occupancy
     n_slots: int
     flops_executed: int
+    quick: bool = False
+    """Sampled as soon as a few waves agree in time."""
 
     @property
     def reduced_splits(self) -> int:
@@ -300,14 +304,17 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     return values, flops
 
 
-def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, steady: bool) -> int:
+def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, steady: bool, quick: bool) -> int:
     """Items of one sampling period, or 0 where all is simulated.
 
     A period is a band of the raster, since traffic repeats by bands, or some waves where bands are long. Narrow bands,
     static schedules and several matrices are sampled only where simulating all of them would take too long: their SMs
-    drift apart over the whole run, until they read twice as much from DRAM.
+    drift apart over the whole run, until they read twice as much from DRAM. `quick` samples them too, a wave at a time.
     """
     narrow = band < LEAST_BAND * n_agents
+    if quick:
+        long = n_items * k_iterations >= QUICK_ITERATIONS
+        return n_agents if long and n_items >= LEAST_PERIODS * n_agents else 0
     if n_items * k_iterations < (HUGE_ITERATIONS if narrow or not steady else WHOLE_ITERATIONS):
         return 0
     period = PERIOD_WAVES * n_agents if narrow or band * k_iterations > LARGEST_PERIOD else band
@@ -341,8 +348,18 @@ def spare_mhz(gpu: Gpu, n_ctas: int) -> int:
     return round(min(gain, max(0.0, gpu.clock.boost_mhz - a.active_mhz)))
 
 
-def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, without: Collection[str] = ()) -> Plan:
-    """Schedule `gemm` as `config` on `gpu`. Raises ConfigError (from `occupancy`) where the kernel does not fit."""
+def build_plan(
+    gemm: Gemm,
+    config: KernelConfig,
+    gpu: Gpu,
+    full: bool = False,
+    without: Collection[str] = (),
+    quick: bool = False,
+) -> Plan:
+    """Schedule `gemm` as `config` on `gpu`; `full` forbids sampling, `quick` samples sooner.
+
+    Raises ConfigError (from `occupancy`) where the kernel does not fit.
+    """
     fit = occupancy(config, gemm, gpu)
     grid_m, grid_n = cluster_tiles(gemm, config)
     size = config.cluster_m * config.cluster_n
@@ -396,7 +413,7 @@ def build_plan(gemm: Gemm, config: KernelConfig, gpu: Gpu, full: bool = False, w
         c_cost_x256=round(256 * stored.cost_bytes / stored.sector_bytes),
         c_weight_x256=round(256 * gpu.l2.write_weight * (gpu.persistent.store_weight if is_persistent(config) else 1)),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
-        sample_items=0 if full else _sample_items(n_items, agents, group * cols, k_per_split, steady),
+        sample_items=0 if full else _sample_items(n_items, agents, group * cols, k_per_split, steady, quick),
         **values,
     )
-    return Plan(config, work, placement, fit, slots, flops * n_k * grid_m * grid_n * size * gemm.batch)
+    return Plan(config, work, placement, fit, slots, flops * n_k * grid_m * grid_n * size * gemm.batch, quick)

@@ -34,6 +34,8 @@ class CellError(Exception):
 
 # Cells: text -> value, or CellError with the allowed range.
 def parse_integer(low: int) -> Callable[[str], int]:
+    """Parser of whole numbers from `low` up."""
+
     def parse(text: str) -> int:
         try:
             value = float(text)
@@ -51,6 +53,7 @@ parse_count = parse_integer(1)
 
 
 def parse_non_negative(text: str) -> float:
+    """A finite number of at least 0."""
     try:
         value = float(text)
     except ValueError:
@@ -61,6 +64,7 @@ def parse_non_negative(text: str) -> float:
 
 
 def parse_positive(text: str) -> float:
+    """A finite number above 0."""
     value = parse_non_negative(text)
     if value == 0:
         raise CellError("must be a finite number above 0")
@@ -77,6 +81,8 @@ def parse_triple(text: str) -> tuple[int, int, int]:
 
 
 def parse_choice(choices: tuple[str, ...]) -> Callable[[str], str]:
+    """Parser of one of `choices`."""
+
     def parse(text: str) -> str:
         if text not in choices:
             raise CellError(f"must be one of {', '.join(choices)}")
@@ -86,6 +92,7 @@ def parse_choice(choices: tuple[str, ...]) -> Callable[[str], str]:
 
 
 def parse_dtype(text: str) -> str:
+    """A data type as tables spell it, as a workload spells it."""
     return DTYPES[parse_choice(tuple(DTYPES))(text)]
 
 

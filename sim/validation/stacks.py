@@ -191,7 +191,7 @@ def _aligned(case: StackCase, rows: Sequence[Cells]) -> Iterator[StackKernel | C
 def _walk(
     case: StackCase, rows: Sequence[Cells], operations: list[tuple[int, Operation]], direction: int
 ) -> Iterator[StackKernel | ConfigError]:
-    """Pair kernels with operations; those beside a product go with the one before (a reduction) or behind (a memset)."""
+    """Pair kernels with operations; those beside a product go with the one before (a reduction) or behind (memset)."""
     at, product = -1, rows[0]
     for cells in rows:
         name = cells["kernel"]

@@ -123,6 +123,7 @@ def read_table(path: Path, gpu: Gpu | None = None) -> Table:
 
 
 def unreadable(path: Path, error: OSError) -> ConfigError:
+    """What to raise where the file cannot be opened or read."""
     return ConfigError(f"measurements = {path}: cannot be read ({error.strerror or error})")
 
 
@@ -192,9 +193,10 @@ def lines(reader: Any) -> Iterator[tuple[int, list[str]]]:
         previous = reader.line_num
 
 
-def check_width(cells: list[str], expected: int, extralines: int) -> None:
-    if extralines:
-        raise CellError(f"a quoted field runs over {extralines + 1} lines, must end on its own line")
+def check_width(cells: list[str], expected: int, extra_lines: int) -> None:
+    """Refuse a record that has another number of fields than the header, or runs over several lines."""
+    if extra_lines:
+        raise CellError(f"a quoted field runs over {extra_lines + 1} lines, must end on its own line")
     if len(cells) != expected:
         raise CellError(f"{len(cells)} fields, must be {expected} as in the header")
 
@@ -265,6 +267,7 @@ def _check_tile(inputs: dict[str, Any]) -> None:
 
 
 def parse_cell(column: str, text: str, parser: Callable[[str], Any]) -> Any:
+    """The cell's value; raises CellError that names the column and the text."""
     text = text.strip()
     if not text and parser is not str:
         raise CellError(f"{column} is blank")

@@ -8,12 +8,16 @@ import typer
 
 from hwmodels.folders import list_gpus
 from viz.commands.failures import Commands, SizedCommand
+from viz.commands.llm_options import KernelsOptions, LlmOptions
+from viz.commands.llm_options import models as model_names
 from viz.commands.options import GPU, SET, GemmOptions, completing, option, taking_all
+
+HELP = "Simulate how data moves through a GPU: a matrix multiplication, or a whole language model."
 
 app = typer.Typer(
     name="tilewalk",
     cls=Commands,
-    help="Simulate how data moves through a GPU during a matrix multiplication.",
+    help=HELP,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -40,7 +44,7 @@ def tilewalk(
         bool, typer.Option("--version", help="Print the version.", callback=_version, is_eager=True, show_default=False)
     ] = False,
 ) -> None:
-    """Simulate how data moves through a GPU during a matrix multiplication."""
+    """What `tilewalk` does without a command: help."""
     if ctx.invoked_subcommand is None:
         typer.echo(ctx.get_help())
 
@@ -59,8 +63,43 @@ def _explain(options: GemmOptions) -> None:
     explain(options)
 
 
+def _llm(options: LlmOptions) -> None:
+    """Simulate a language model on a GPU and print one screen: time, tokens a second, where the time goes, memory."""
+    from viz.commands.llm import llm
+
+    llm(options)
+
+
+def _kernels(options: KernelsOptions) -> None:
+    """List the kernels that a step of a language model launches: shape, kernel, tile, time, limiter."""
+    from viz.commands.llm import kernels
+
+    kernels(options)
+
+
 app.command("gemm", cls=SizedCommand)(taking_all(_gemm))
 app.command("explain", cls=SizedCommand)(taking_all(_explain))
+app.command("llm")(taking_all(_llm, LlmOptions))
+app.command("kernels")(taking_all(_kernels, KernelsOptions))
+
+
+@app.command()
+def models(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A built-in model, or a Hugging Face config.json; without, all are listed.",
+            show_default=False,
+            autocompletion=model_names,
+        ),
+    ] = None,
+    json: Annotated[bool, option("Print JSON and nothing else", None, "--json")] = False,
+) -> None:
+    """List the built-in language models, or show one: its shapes, parameters, bytes of its cache."""
+    from viz.commands.models import models
+
+    models(name, json)
 
 
 @gpus.callback(invoke_without_command=True)

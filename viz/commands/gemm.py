@@ -14,7 +14,6 @@ from viz.commands import outputs
 from viz.commands.options import GemmOptions
 from viz.commands.progress import COMPILING, Status, engine_needs_compiling, in_background, telling
 from viz.commands.request import Request, request
-from viz.commands.values import refused
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,7 +42,7 @@ def run(options: GemmOptions, *, trace: bool = False, advise: bool = False) -> R
     """Check everything, simulate, write the files that were asked for."""
     files = outputs.checked({name: getattr(options, name) for name in WRITERS})
     if "figure" in files:
-        _check_format(files["figure"])
+        outputs.check_format(files["figure"])
     asked = request(options, trace=trace or bool(files.keys() & {"figure", "trace"}), advise=advise)
     with telling(options.quiet) as status:
         result = in_background(lambda: simulated(asked, status))
@@ -63,13 +62,6 @@ def simulated(asked: Request, status: Status) -> Result:
         status.done, status.total = (done, total) if done < total else (0, None)
 
     return simulate(asked.gemm, asked.gpu, progress=progress, **asked.keywords)
-
-
-def _check_format(path: Path) -> None:
-    from viz.sheet import FORMATS
-
-    if path.suffix.lower().removeprefix(".") not in FORMATS:
-        raise refused("--figure", path.name, f"a file that ends in .{', .'.join(FORMATS)}")
 
 
 def _write_figure(result: Result, path: Path) -> None:

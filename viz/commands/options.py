@@ -1,4 +1,7 @@
-"""What `tilewalk gemm` and `tilewalk explain` can be told, once for both; all still as the words that were typed."""
+"""What `tilewalk gemm` and `tilewalk explain` can be told, once for both; all still as the words that were typed.
+
+How options are declared, for all commands.
+"""
 
 from __future__ import annotations
 
@@ -104,13 +107,13 @@ class GemmOptions:
     quiet: Annotated[bool, option("Print the time alone", None, "--quiet", "-q")] = False
 
 
-def taking_all(run: Callable[[GemmOptions], None]) -> Callable[..., None]:
-    """A function with every field of `GemmOptions` as a parameter, as typer reads it, that calls `run`."""
+def taking_all(run: Callable[[Any], None], options: type[Any] = GemmOptions) -> Callable[..., None]:
+    """A function with every field of the dataclass `options` as a parameter, as typer reads it, that calls `run`."""
 
     def command(**words: Any) -> None:
-        run(GemmOptions(**words))
+        run(options(**words))
 
-    hints = get_type_hints(GemmOptions, include_extras=True)
+    hints = get_type_hints(options, include_extras=True)
     command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
         [
             inspect.Parameter(
@@ -119,7 +122,7 @@ def taking_all(run: Callable[[GemmOptions], None]) -> Callable[..., None]:
                 default=inspect.Parameter.empty if field.default is MISSING else field.default,
                 annotation=hints[field.name],
             )
-            for field in fields(GemmOptions)
+            for field in fields(options)
         ]
     )
     command.__annotations__ = hints

@@ -26,6 +26,14 @@ def checked(paths: Mapping[str, str | None]) -> dict[str, Path]:
     return found
 
 
+def check_format(path: Path) -> None:
+    """Raise `ConfigError` for a figure in a format that is not written."""
+    from viz.sheet import FORMATS
+
+    if path.suffix.lower().removeprefix(".") not in FORMATS:
+        raise refused("--figure", path.name, f"a file that ends in .{', .'.join(FORMATS)}")
+
+
 def writable(option: str, text: str) -> Path:
     """The file that `text` names, proven by a temporary one beside it."""
     try:

@@ -30,14 +30,19 @@ def optional_integer(name: str, text: str | None, high: int) -> int | None:
 
 def mhz(name: str, text: str | None) -> float | None:
     """A clock in MHz; None where the option was not given."""
+    return number(name, text, MIN_MHZ, MAX_MHZ, " MHz")
+
+
+def number(name: str, text: str | None, low: float, high: float, unit: str = "") -> float | None:
+    """A number from `low` to `high`; None where the option was not given."""
     if text is None:
         return None
     try:
         value = float(text) if len(text) <= _LONGEST_NUMBER and "_" not in text else math.nan
     except ValueError:
         value = math.nan
-    if not MIN_MHZ <= value <= MAX_MHZ:
-        raise refused(name, text, f"a number from {MIN_MHZ} to {MAX_MHZ} MHz")
+    if not low <= value <= high:
+        raise refused(name, text, f"a number from {low} to {high}{unit}")
     return value
 
 

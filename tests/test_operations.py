@@ -1,0 +1,175 @@
+"""A model's step as operations: FLOPs, weights and tensors are those of the model, whatever the program fuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from hwmodels.errors import ConfigError
+from workloads import list_models, load_model
+from workloads.attention import Attention
+from workloads.execution import Execution
+from workloads.forward import decode, prefill
+from workloads.gemm import Gemm
+from workloads.llm import Llm
+from workloads.models.counts import forward_flops, kv_cache_bytes, parameters
+from workloads.operations import Operation, Step, Tensor
+from workloads.stream import Stream
+from workloads.training import Training, backward_step, forward_step, optimizer_step, training_step
+
+PROGRAMS = (Execution(), Execution(fusion="epilogue"), Execution(fusion="full"))
+DECODERS = [name for name in list_models() if not load_model(name).encoder_only]
+LLAMA = load_model("llama3-8b")
+
+pytestmark = pytest.mark.small
+
+
+@pytest.mark.parametrize("execution", PROGRAMS, ids=lambda each: each.fusion)
+@pytest.mark.parametrize("name", list_models())
+def test_a_prefill_has_the_models_flops_and_weights(name: str, execution: Execution):
+    model = load_model(name)
+    step = prefill(model, execution, 2, 128)
+    assert step.model_flops == forward_flops(model, 2, 128, last_only=not model.encoder_only).total
+    unused = (model.n_experts - min(model.n_experts, 2 * 128 * model.top_k)) if model.n_experts else 0
+    assert unused == 0
+    assert step.bytes_of("weight") == 2 * parameters(model).total
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_a_decode_step_has_the_models_flops_and_reads_its_cache(name: str):
+    model = load_model(name)
+    step = decode(model, Execution(), 4, 500)
+    assert step.model_flops == forward_flops(model, 4, 1, context=500, last_only=True).total
+    if model.window is None or model.window > 501:
+        assert step.bytes_of("cache") == kv_cache_bytes(model, 4, 501, "bf16")
+
+
+def test_every_tensor_that_is_read_was_written_before_or_was_there():
+    for execution in PROGRAMS:
+        written: set[str] = set()
+        step = prefill(LLAMA, execution, 1, 64)
+        for operation in step.operations:
+            for _, name in operation.reads:
+                assert name in written or step.tensors[name].kind in ("weight", "input"), (operation.name, name)
+            written.update(operation.writes)
+
+
+def test_the_measured_program_is_that_of_the_protocol():
+    step = decode(LLAMA, Execution("measured"), 8, 512)
+    names = [operation.name for operation in step.operations if operation.layer == 0]
+    assert names == [
+        "attention norm", "qkv", "cache k", "cache v", "attention", "out", "residual",
+        "ffn norm", "gate_up", "silu", "multiply", "down", "residual",
+    ]  # fmt: skip
+    assert step.operations[0].name == "embedding"
+    assert [operation.name for operation in step.operations[-2:]] == ["final norm", "head"]
+    assert step.operations[-1].work == Gemm(8, 128256, 4096)
+
+
+def test_fusing_launches_less_and_moves_less():
+    steps = [prefill(LLAMA, execution, 1, 256) for execution in PROGRAMS]
+    n_operations = [len(step.operations) for step in steps]
+    moved = [sum(operation.work.compulsory_bytes for operation in step.operations) for step in steps]
+    assert n_operations[0] > n_operations[1] > n_operations[2]
+    assert moved[0] > moved[1] > moved[2]
+
+
+def test_an_8_bit_cache_is_half_as_large_and_is_read_as_such():
+    wide, narrow = (decode(LLAMA, Execution(kv_dtype=dtype), 2, 1000) for dtype in (None, "fp8_e4m3"))
+    assert 2 * narrow.bytes_of("cache") == wide.bytes_of("cache")
+    attention = next(each.work for each in narrow.operations if isinstance(each.work, Attention))
+    assert attention.kv_bytes == 2 * 2 * 8 * 1001 * 128
+
+
+def test_windows_limit_what_attention_sees():
+    step = prefill(load_model("mistral-7b"), Execution(), 1, 8192)
+    attention = next(each.work for each in step.operations if isinstance(each.work, Attention))
+    assert attention.window == 4096
+
+
+def test_experts_share_tokens_evenly():
+    step = prefill(load_model("mixtral-8x7b").with_layers(1), Execution(), 1, 100)
+    downs = [each.work for each in step.operations if each.name.endswith("down")]
+    assert len(downs) == 8
+    assert {work.m for work in downs if isinstance(work, Gemm)} == {25}
+    one = decode(load_model("mixtral-8x7b").with_layers(1), Execution(), 1, 10)
+    assert sum(each.name.endswith("down") for each in one.operations) == 2
+
+
+# Training.
+TINY = LLAMA.with_layers(2)
+
+
+def test_backward_has_twice_the_products_and_two_and_a_half_times_attention():
+    forward = forward_step(TINY, Execution(), Training(), 1, 256)
+    both = backward_step(TINY, Execution(), Training(), 1, 256)
+
+    def flops(step: Step, kind: type) -> int:
+        return sum(each.work.flops for each in step.operations if isinstance(each.work, kind))
+
+    assert flops(both, Gemm) == 3 * flops(forward, Gemm)
+    assert 2 * flops(both, Attention) == 7 * flops(forward, Attention)
+
+
+def test_full_checkpointing_runs_layers_again_and_selective_attention():
+    flops = {}
+    for how in ("none", "selective", "full"):
+        step = backward_step(TINY, Execution(), Training(how, layers_only=True), 1, 256)
+        flops[how] = step.model_flops
+    forward = forward_step(TINY, Execution(), Training(layers_only=True), 1, 256)
+    attention = sum(each.work.flops for each in forward.operations if isinstance(each.work, Attention))
+    assert flops["full"] - flops["none"] == forward.model_flops
+    assert flops["selective"] - flops["none"] == attention
+
+
+def test_packed_gradients_are_concatenated_and_shared_ones_added():
+    step = backward_step(TINY, Execution("measured"), Training(layers_only=True), 1, 256)
+    names = [each.name for each in step.operations if each.layer == 0 and each.name.startswith(("conc", "add"))]
+    assert names == ["add d x", "concatenate d gate_up", "add d x", "concatenate d qkv"]
+
+
+def test_every_weight_gets_a_gradient():
+    step = backward_step(TINY, Execution(), Training(), 1, 64)
+    weights = {name for name, tensor in step.tensors.items() if tensor.kind == "weight" and name.endswith("weight")}
+    gradients = {name.removesuffix(" gradient") for name in step.tensors if name.endswith(" gradient")}
+    assert weights <= gradients
+
+
+def test_the_optimizer_touches_every_parameter_once():
+    step = optimizer_step(TINY, Execution(), Training(optimizer="adamw"))
+    (operation,) = step.operations
+    assert isinstance(operation.work, Stream)
+    assert operation.work.elements == parameters(TINY).total
+    assert operation.work.compulsory_bytes == 14 * parameters(TINY).total
+
+
+def test_accumulated_passes_add_their_gradients():
+    one = training_step(TINY, Execution(), Training(), 1, 64)
+    three = training_step(TINY, Execution(), Training(accumulated=3), 1, 64)
+    assert three.model_flops == 3 * one.model_flops
+    assert sum(each.name.startswith("accumulate") for each in three.operations) > 0
+
+
+# Refusals.
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Llm(LLAMA, "decode", batch=0), "batch = 0"),
+        (lambda: Llm(LLAMA, "prefill", tokens=8193), "8193 tokens"),
+        (lambda: Llm(LLAMA, "chat"), "phase = 'chat'"),
+        (lambda: Llm(load_model("bert-base"), "decode", context=100), "phase = 'decode'"),
+        (lambda: Execution(fusion="some"), "fusion = 'some'"),
+        (lambda: Execution("measured", "full"), "fusion = 'full'"),
+        (lambda: Training("half"), "checkpointing = 'half'"),
+        (lambda: training_step(TINY, Execution(page=16), Training(), 1, 64), "page"),
+        (lambda: Step("s", (Operation("o", Gemm(1, 1, 1), (("a", "x"),), ("y",)),), {}), "tensor 'x'"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_name(make, said: str):
+    with pytest.raises(ConfigError, match=said):
+        make()
+
+
+def test_a_step_knows_its_tensors():
+    step = Step("one", (Operation("o", Gemm(1, 1, 1), (("a", "x"),), ("x",)),), {"x": Tensor("x", 2, "activation")})
+    assert step.flops == step.model_flops == 2
+    assert step.bytes_of("activation") == 2

@@ -1,0 +1,211 @@
+"""A step on a GPU: what kernels leave in L2, how the host plays it, what clock the board's power leaves."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+
+from hwmodels import load_gpu
+from hwmodels.errors import ConfigError
+from sim.call import Options
+from sim.llm import How, LlmResult, simulate_llm
+from sim.operation import Kernels
+from sim.power import limit_w
+from sim.residency import STEPS, L2Contents
+from sim.step import StepResult, run_step
+from workloads import load_model
+from workloads.execution import Execution
+from workloads.forward import decode, prefill
+from workloads.gemm import Gemm
+from workloads.llm import Llm
+from workloads.operations import Operation, Tensor
+from workloads.stream import Stream
+from workloads.training import Training
+
+gpu = lru_cache(load_gpu)
+LLAMA = load_model("llama3-8b")
+SMALL = LLAMA.with_layers(2)
+MIB = 2**20
+
+
+@lru_cache
+def decoded(launch: str = "graph", cold: bool = False, batch: int = 8) -> StepResult:
+    return run_step(decode(SMALL, Execution("measured"), batch, 512), gpu("h200_sxm"), launch=launch, cold=cold)
+
+
+# L2 from one kernel to the next.
+def touching(contents: L2Contents, *sizes_mib: float) -> dict[str, Tensor]:
+    tensors = {f"t{i}": Tensor(f"t{i}", int(size * MIB), "activation") for i, size in enumerate(sizes_mib)}
+    for tensor in tensors.values():
+        contents.touch(tensor, tensor.n_bytes)
+    return tensors
+
+
+def reading(*names: str, rows: int = 1) -> Operation:
+    return Operation("read", Gemm(1, 1, 1), tuple(zip("ab", names, strict=False)), ())
+
+
+def test_what_was_just_used_is_there_and_what_it_pushed_out_is_not():
+    contents = L2Contents(gpu("h200_sxm"))  # 60 MiB, 30 of distinct lines
+    tensors = touching(contents, 20, 8, 6)
+    assert contents.before(reading("t1", "t2"), tensors) == {"a": 1.0, "b": 1.0}
+    assert contents.before(reading("t0"), tensors) == {"a": 16 * STEPS // 20 / STEPS}
+
+
+def test_a_tensor_larger_than_l2_leaves_a_part_and_nothing_else():
+    contents = L2Contents(gpu("h200_sxm"))
+    tensors = touching(contents, 4, 100)
+    assert contents.before(reading("t0", "t1"), tensors) == {"b": 0.25}  # 30 of 100 MiB, in eighths
+
+
+def test_a_slice_written_into_a_cache_does_not_bring_the_rest():
+    contents = L2Contents(gpu("h200_sxm"))
+    cache = Tensor("cache", 8 * MIB, "cache")
+    copy = Operation("cache k", Stream("copy", 8, 1024, strided=True), (), ("cache",))
+    contents.after(copy, {"cache": cache})
+    assert contents.before(reading("cache"), {"cache": cache}) == {}
+
+
+def test_activations_hit_and_weights_do_not_at_decode():
+    for ran in decoded().ran:
+        if isinstance(ran.operation.work, Gemm):
+            assert ran.resident.get("a") == 1.0, ran.operation.name
+            assert "b" not in ran.resident, ran.operation.name
+    assert decoded(cold=True).kernels_s > decoded().kernels_s
+    assert not any(ran.resident for ran in decoded(cold=True).ran)
+
+
+# The host.
+def test_wall_time_is_kernels_and_gaps():
+    result = decoded()
+    gaps_s = (result.n_kernels - 1) * gpu("h200_sxm").launch.graph_us * 1e-6
+    assert result.wall_s == pytest.approx(result.kernels_s + gaps_s, rel=1e-9)
+
+
+def test_an_eager_program_is_bound_by_its_host_where_kernels_are_short():
+    eager, stream, graph = (decoded(launch) for launch in ("eager", "stream", "graph"))
+    assert eager.wall_s > stream.wall_s >= graph.wall_s
+    first_of_each = len(eager.ran) * gpu("h200_sxm").launch.eager_us * 1e-6
+    assert eager.host.end_to_end_s >= first_of_each
+    assert eager.kernels_s == graph.kernels_s
+
+
+def test_equal_layers_are_simulated_once():
+    kernels = Kernels(gpu("h200_sxm"), Options())
+    step = decode(LLAMA, Execution("measured"), 8, 512)
+    result = run_step(step, gpu("h200_sxm"), kernels=kernels)
+    layers = [[ran.kernels for ran in result.ran if ran.operation.layer == layer] for layer in range(2, LLAMA.n_layers)]
+    assert all(layer == layers[0] for layer in layers)
+    assert all(one is other for one, other in zip(layers[0], layers[-1], strict=True))
+
+
+def test_a_step_is_deterministic():
+    step = decode(SMALL, Execution(), 3, 100)
+    one, other = (run_step(step, gpu("h200_sxm"), kernels=Kernels(gpu("h200_sxm"), Options())) for _ in range(2))
+    assert one.ran == other.ran
+    assert one.wall_s == other.wall_s
+
+
+# Power.
+def test_long_load_lowers_the_clock_until_the_board_keeps_its_power():
+    step = prefill(SMALL, Execution("measured"), 1, 2048)
+    burst = run_step(step, gpu("h200_sxm"))
+    long = run_step(step, gpu("h200_sxm"), Options(sustained=True))
+    assert burst.clock_cap_mhz is None
+    assert long.clock_cap_mhz is not None
+    assert long.kernels_s > burst.kernels_s
+    assert long.energy_j / long.wall_s <= 1.01 * limit_w(gpu("h200_sxm"))
+    fastest = max(kernel.sm_mhz for ran in long.ran for kernel in ran.kernels)
+    assert fastest <= long.clock_cap_mhz * 1.001
+
+
+def test_a_board_of_more_power_keeps_its_clock():
+    strong = load_gpu("h200_sxm", ("power.board_w=2000",))
+    step = prefill(SMALL, Execution("measured"), 1, 2048)
+    assert run_step(step, strong, Options(sustained=True)).clock_cap_mhz is None
+
+
+# Whole phases.
+@lru_cache
+def asked(phase: str, **more: object) -> LlmResult:
+    return simulate_llm(Llm(SMALL, phase, **more), gpu("h200_sxm"), how=How(launch="graph"))  # type: ignore[arg-type]
+
+
+def test_breakdowns_add_up_to_the_kernels():
+    result = asked("decode", batch=4, context=1000)
+    for shares in (result.by_operation(), result.by_limiter()):
+        assert sum(share.time_s for share in shares) == pytest.approx(result.first.kernels_s)
+        assert sum(share.n_kernels for share in shares) == result.first.n_kernels
+    assert sum(share.flops for share in result.by_operation()) == result.first.step.flops
+
+
+def test_rates_follow_from_time():
+    result = asked("prefill", batch=2, tokens=512)
+    assert result.tokens == 1024
+    assert result.tokens_per_s == pytest.approx(1024 / result.time_s)
+    assert result.cost_per_million_tokens(3.6) == pytest.approx(1e-3 * result.time_s / 1024 * 1e6)
+    assert 0 < result.model_flops_utilisation < 1
+    assert 0 < result.bandwidth_utilisation < 1
+    assert result.time_to_first_token_s == result.time_s
+
+
+def test_a_generation_is_its_prefill_and_its_steps():
+    result = asked("generate", tokens=256, new_tokens=40)
+    assert len(result.step_times_s) == 39
+    assert result.contexts[0] == 256
+    assert result.contexts[-1] == 256 + 38
+    assert result.time_s == pytest.approx(result.first.host.end_to_end_s + sum(result.step_times_s))
+    alone = simulate_llm(Llm(SMALL, "decode", context=256), gpu("h200_sxm"), how=How(launch="graph"))
+    assert result.step_times_s[0] == alone.time_s
+    assert result.step_times_s[-1] >= result.step_times_s[0]
+
+
+def test_more_bandwidth_helps_decode_and_hardly_prefill():
+    fast = load_gpu("h200_sxm", ("hbm.bandwidth_gb_per_s=*2",))
+    for phase, least, most in (("decode", 1.15, 2.0), ("prefill", 0.99, 1.1)):
+        request = Llm(SMALL, phase, batch=1, tokens=2048, context=2048)
+        slow, quick = (simulate_llm(request, each, how=How(launch="graph")) for each in (gpu("h200_sxm"), fast))
+        assert least <= slow.time_s / quick.time_s <= most, phase
+
+
+def test_a_model_that_does_not_fit_is_refused_with_what_would():
+    request = Llm(load_model("llama3-70b"), "decode", batch=64, context=4096)
+    with pytest.raises(
+        ConfigError, match=r"HBM of h200_sxm: .* GB needed by llama3-70b .*at most hbm.capacity_gb = 141"
+    ):
+        simulate_llm(request, gpu("h200_sxm"))
+    with pytest.raises(ConfigError, match="fits with --checkpointing full"):
+        simulate_llm(Llm(LLAMA, "training", 4, 8192, training=Training(optimizer="adamw")), gpu("h200_sxm"))
+
+
+def test_streamed_weights_wait_for_the_link():
+    request = Llm(SMALL, "decode", batch=1, context=64)
+    result = simulate_llm(request, gpu("h200_sxm"), how=How(launch="graph", stream_weights=True))
+    copied = sum(span.bytes for span in result.first.host.spans if span.lane == "copy h2d")
+    linear = sum(
+        tensor.n_bytes
+        for name, tensor in result.first.step.tensors.items()
+        if name.endswith(".weight") and "norm" not in name
+    )
+    assert copied >= linear
+    assert result.time_s >= copied / (gpu("h200_sxm").pcie.pinned_h2d_gb_per_s * 1e9)
+
+
+def test_advice_is_simulated_and_helps():
+    result = simulate_llm(Llm(SMALL, "decode", context=512), gpu("h200_sxm"), how=How(launch="eager"), advise=True)
+    changes = [change["change"] for change in result.advice]
+    assert "launch as a graph" in changes
+    assert len(changes) <= 3
+    graph = next(change for change in result.advice if change["change"] == "launch as a graph")
+    again = simulate_llm(result.request, gpu("h200_sxm"), how=replace(result.how, launch="graph"))
+    assert graph["time_s"] == again.time_s
+    assert graph["speedup"] == pytest.approx(result.time_s / again.time_s)
+
+
+def test_experts_that_get_no_token_are_not_run():
+    mixtral = load_model("mixtral-8x7b").with_layers(1)
+    one, many = (simulate_llm(Llm(mixtral, "decode", batch=batch), gpu("h200_sxm")) for batch in (1, 64))
+    assert many.first.n_kernels > one.first.n_kernels
+    assert many.tokens_per_s > one.tokens_per_s

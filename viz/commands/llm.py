@@ -1,0 +1,102 @@
+"""`tilewalk llm` and `tilewalk kernels`: simulate once, write what was asked for, print one screen or a list."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from hwmodels.errors import ConfigError
+from viz.commands import outputs
+from viz.commands.llm_options import KernelsOptions, LlmOptions
+from viz.commands.llm_request import Request, request
+from viz.commands.progress import COMPILING, Status, engine_needs_compiling, in_background, telling
+from viz.commands.values import number
+
+if TYPE_CHECKING:
+    from sim.llm import LlmResult
+
+LOWEST_PRICE, HIGHEST_PRICE = 0.001, 1_000_000
+
+
+def llm(options: LlmOptions) -> None:
+    """Print one screen. Raises `ConfigError`."""
+    price = number("--price", options.price, LOWEST_PRICE, HIGHEST_PRICE)
+    printed_only = not (options.json or options.quiet)
+    if options.advise and options.quiet and not options.json:
+        raise ConfigError("--advise with --quiet: must be one or the other, advice is not printed then (command line)")
+    result = run(options, advise=printed_only if options.advise is None else options.advise)
+    from viz.commands.console import console
+    from viz.llm import terminal
+    from viz.terminal import write_lines
+
+    if options.json:
+        typer.echo(json.dumps(terminal.to_json(result, price)))
+    elif options.quiet:
+        write_lines(console(), [terminal.time_line(result, price)])
+    else:
+        terminal.print_llm(result, console(), price)
+
+
+def kernels(options: KernelsOptions) -> None:
+    """List the kernels of the step that a breakdown would be of. Raises `ConfigError`."""
+    asked = request(options)
+    with telling() as status:
+        step = in_background(lambda: simulated(asked, status, advise=False)).shown
+    from viz.commands.console import console
+    from viz.llm.kernels import kernels_json, print_kernels
+
+    if options.json:
+        typer.echo(json.dumps(kernels_json(step, every=options.every)))
+    else:
+        print_kernels(step, console(), every=options.every)
+
+
+def run(options: LlmOptions, *, advise: bool) -> LlmResult:
+    """Check everything, simulate, write the files that were asked for."""
+    files = outputs.checked({name: getattr(options, name) for name in WRITERS})
+    if "figure" in files:
+        outputs.check_format(files["figure"])
+    asked = request(options)
+    with telling(options.quiet) as status:
+        return in_background(lambda: _run(asked, status, advise, files))
+
+
+def _run(asked: Request, status: Status, advise: bool, files: dict[str, Path]) -> LlmResult:
+    result = simulated(asked, status, advise=advise)
+    for name, path in files.items():
+        status.text, status.total = f"writing {path.name}", None
+        WRITERS[name](result, path)
+    return result
+
+
+def simulated(asked: Request, status: Status, *, advise: bool) -> LlmResult:
+    """The result; says when the engine is compiled first, and how far it is where there is something to count."""
+    status.text = COMPILING if engine_needs_compiling() else "simulating"
+    from sim.llm import simulate_llm
+
+    def progress(what: str, done: int, total: int) -> None:
+        if done or status.text != COMPILING:
+            status.text, status.done, status.total = what, done, total if total > 1 else None
+
+    return simulate_llm(asked.llm, asked.gpu, asked.options, asked.how, advise=advise, progress=progress)
+
+
+def _write_figure(result: LlmResult, path: Path) -> None:
+    from viz.llm.sheet import save_figure
+
+    save_figure(result, path)
+
+
+def _write_trace(result: LlmResult, path: Path) -> None:
+    from viz.llm.trace import write_trace
+
+    dropped = write_trace(result, path)
+    if dropped:
+        typer.echo(f"tilewalk: {path.name}: the latest {dropped:,} spans left out to bound its size", err=True)
+
+
+WRITERS: dict[str, Callable[[LlmResult, Path], None]] = {"figure": _write_figure, "trace": _write_trace}

@@ -1,0 +1,113 @@
+"""From the words of a command line to what `sim.llm.simulate_llm` takes; contradicting options are refused by name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hwmodels.errors import ConfigError
+from sim.program import LAUNCH_MODES
+from viz.commands.llm_options import BACKENDS, PHASES, PHASES_OF, StepOptions
+from viz.commands.values import choice, integer, mhz, optional_integer
+from workloads.attention import MAX_BATCH, MAX_TOKENS
+from workloads.execution import Execution
+
+if TYPE_CHECKING:
+    from hwmodels.spec import Gpu
+    from sim.call import Options
+    from sim.llm import How
+    from workloads.llm import Llm
+    from workloads.models.model import Model
+    from workloads.training import Training
+
+TOKENS, NEW_TOKENS = 2048, 128
+"""Where nothing else is said, and the model's context holds them."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of `simulate_llm`."""
+
+    llm: Llm
+    gpu: Gpu
+    options: Options
+    how: How
+
+
+def request(options: StepOptions) -> Request:
+    """Everything that is to be simulated. Raises `ConfigError` for the first thing that is wrong."""
+    refuse_contradictions(options)
+    execution, training = _execution(options), _training(options)
+    batch = integer("--batch", options.batch, MAX_BATCH)
+    tokens = optional_integer("--tokens", options.tokens, MAX_TOKENS)
+    context = optional_integer("--context", options.context, MAX_TOKENS)
+    new_tokens = optional_integer("--new-tokens", options.new_tokens, MAX_TOKENS) or NEW_TOKENS
+    clock_mhz = mhz("--clock", options.clock)
+    how = _how(options)
+    from hwmodels.catalog import load_gpu
+    from sim.call import Options
+    from workloads.llm import Llm
+    from workloads.models.catalog import load_model
+
+    model = load_model(options.model)
+    _refuse_cache_of_encoder(options, model)
+    behind = new_tokens - 1 if options.phase == "generate" else 0
+    llm = Llm(
+        model,
+        options.phase,
+        batch,
+        tokens or max(1, min(TOKENS, model.max_context - behind)),
+        context or max(1, min(TOKENS, model.max_context - 1)),
+        new_tokens,
+        execution,
+        training,
+    )
+    gpu = load_gpu(options.gpu, options.sets or ())
+    return Request(llm, gpu, Options(clock_mhz=clock_mhz, sustained=options.sustained), how)
+
+
+def refuse_contradictions(options: StepOptions) -> None:
+    """Raise `ConfigError` where one option leaves another no say."""
+    phase = choice("--phase", options.phase, PHASES)
+    for name, phases in PHASES_OF.items():
+        if getattr(options, name) and phase not in phases:
+            option = f"--{name.replace('_', '-')}"
+            those = f"{', '.join(phases[:-1])} and {phases[-1]}" if len(phases) > 1 else phases[0]
+            raise ConfigError(f"{option} with --phase {phase}: must not be given, it is for {those} (command line)")
+    if options.clock is not None and options.sustained:
+        raise ConfigError(
+            "--clock with --sustained: must be one or the other, a held clock is not what power leaves (command line)"
+        )
+
+
+def _refuse_cache_of_encoder(options: StepOptions, model: Model) -> None:
+    given = next((name for name in ("kv_dtype", "page") if getattr(options, name) is not None), None)
+    if given and model.encoder_only:
+        option = f"--{given.replace('_', '-')}"
+        raise ConfigError(f"{option} with {model.name}: must not be given, an encoder has no cache (command line)")
+
+
+def _execution(options: StepOptions) -> Execution:
+    page = optional_integer("--page", options.page, MAX_TOKENS)
+    return Execution(options.program, options.fusion, options.dtype, options.kv_dtype, page)
+
+
+def _training(options: StepOptions) -> Training:
+    from workloads.training import MAX_ACCUMULATED, Training
+
+    accumulated = optional_integer("--accumulated", options.accumulated, MAX_ACCUMULATED) or 1
+    usual = Training()
+    return Training(options.checkpointing or usual.checkpointing, options.optimizer or usual.optimizer, accumulated)
+
+
+def _how(options: StepOptions) -> How:
+    choice("--launch", options.launch, LAUNCH_MODES)
+    choice("--attention", options.attention, BACKENDS)
+    from sim.llm import How
+
+    return How(
+        launch=options.launch,
+        attention=options.attention,
+        cold=options.cold,
+        stream_weights=options.stream_weights,
+    )
