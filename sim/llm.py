@@ -227,7 +227,7 @@ def _check_memory(request: Llm, gpu: Gpu, memory: MemoryPlan, how: How) -> None:
         return
     peak = memory.peak
     parts = ", ".join(f"{name} {n_bytes / 1e9:.4g} GB" for name, n_bytes in peak.parts.items() if n_bytes >= 5e6)
-    cures = [text for text, plan, other in _smaller(request, how) if _needed_bytes(plan, other) <= capacity]
+    cures = [text for text, plan, other in _smaller(request, gpu, how) if _needed_bytes(plan, other) <= capacity]
     cure = f"; fits with {', or '.join(cures)}" if cures else ""
     raise ConfigError(
         f"HBM of {gpu.name}: {needed / 1e9:.4g} GB needed by {request.model.name} ({parts}), "
@@ -240,7 +240,7 @@ def _needed_bytes(memory: MemoryPlan, how: How) -> int:
     return max(point.total - (point.parts.get("weights", 0) if how.stream_weights else 0) for point in memory.points)
 
 
-def _smaller(request: Llm, how: How) -> list[tuple[str, MemoryPlan, How]]:
+def _smaller(request: Llm, gpu: Gpu, how: How) -> list[tuple[str, MemoryPlan, How]]:
     """Changes that need less memory, with their plans."""
     found: list[tuple[str, Llm, How]] = []
     if request.phase == "training":
@@ -251,6 +251,9 @@ def _smaller(request: Llm, how: How) -> list[tuple[str, MemoryPlan, How]]:
         return [(text, other.memory(), way) for text, other, way in found]
     if request.execution.kv_dtype is None:
         found.append(("--kv-dtype fp8_e4m3", request.but(kv_dtype="fp8_e4m3"), how))
+    found += [
+        (f"--{_option(name)} {value}", request.but(**{name: value}), how) for name, value in _precisions(request, gpu)
+    ]
     if not how.stream_weights:
         found.append(("--stream-weights", request, dataclasses.replace(how, stream_weights=True)))
     if request.batch > 1:
@@ -258,10 +261,23 @@ def _smaller(request: Llm, how: How) -> list[tuple[str, MemoryPlan, How]]:
     return [(text, other.memory(), way) for text, other, way in found]
 
 
+def _precisions(request: Llm, gpu: Gpu) -> list[tuple[str, str]]:
+    """Compression that a program can have on this GPU instead of none: (field of its execution, value)."""
+    execution = request.execution
+    if execution.measured or execution.compressed or execution.dtype == "fp32":
+        return []
+    fp8 = [("matmul_dtype", "fp8_e4m3")] if gpu.tensor.fp8_flops_per_clk_per_sm else []
+    return [("weights", "int8"), ("weights", "int4"), *fp8]
+
+
+def _option(name: str) -> str:
+    return name.replace("_", "-")
+
+
 # What would help.
 def _advice(result: LlmResult, gpu: Gpu, tell: Progress) -> tuple[dict[str, Any], ...]:
     """The changes of the program that save most time a token, each simulated."""
-    changes = _changes(result)
+    changes = _changes(result, gpu)
     found: list[dict[str, Any]] = []
     for i, (text, request, how) in enumerate(changes):
         tell("simulating what would help", i, len(changes))
@@ -275,7 +291,7 @@ def _advice(result: LlmResult, gpu: Gpu, tell: Progress) -> tuple[dict[str, Any]
     return tuple(sorted(found, key=lambda change: -float(change["speedup"]))[:N_ADVICE])
 
 
-def _changes(result: LlmResult) -> Sequence[tuple[str, Llm, How]]:
+def _changes(result: LlmResult, gpu: Gpu) -> Sequence[tuple[str, Llm, How]]:
     request, how, execution = result.request, result.how, result.request.execution
     found: list[tuple[str, Llm, How]] = []
     if how.launch != "graph":
@@ -287,5 +303,10 @@ def _changes(result: LlmResult) -> Sequence[tuple[str, Llm, How]]:
             found.append(("keep all activations", request.but(checkpointing="none"), how))
     elif execution.kv_dtype is None and not request.model.encoder_only:
         found.append(("keep the cache in fp8", request.but(kv_dtype="fp8_e4m3"), how))
+    if request.phase != "training":
+        texts = {"weights": "store weights in {}", "matmul_dtype": "multiply in {}"}
+        found += [
+            (texts[name].format(value), request.but(**{name: value}), how) for name, value in _precisions(request, gpu)
+        ]
     found.append(("twice the batch", request.but(batch=2 * request.batch), how))
     return found

@@ -55,7 +55,7 @@ def simulate(
     Raises ConfigError for anything that does not fit, naming the parameter, the value and the allowed range.
     """
     _check_types(workload, gpu, config, clock_mhz)
-    options = Options(clock_mhz, full, trace, frozenset(without), sustained, data)
+    options = Options(clock_mhz, full, trace, without=frozenset(without), sustained=sustained, data=data)
     _check(options)
     check_memory(workload, gpu, stream_weights)
     configs, most = ((config,), 1) if config is not None else candidates(workload, gpu, family, tile)

@@ -76,7 +76,7 @@ def test_every_listed_combination_is_accepted_and_no_other():
                 accepted += 1
                 assert acc in COMBINATIONS[dtype][0]
                 assert out in COMBINATIONS[dtype][1]
-    assert accepted == 3 + 2 * 2 + 2 + 2 * 2 * 5 + 2
+    assert accepted == 3 + 2 * 2 + 2 + 2 * 2 * 5 + 5
 
 
 @pytest.mark.parametrize(

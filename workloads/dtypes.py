@@ -15,9 +15,9 @@ COMBINATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "bf16": (("fp32",), ("bf16", "fp32")),
     "fp8_e4m3": (("fp32", "fp16"), _FP8_OUT),
     "fp8_e5m2": (("fp32", "fp16"), _FP8_OUT),
-    "int8": (("int32",), ("int32", "int8")),
+    "int8": (("int32",), ("int32", "int8", "bf16", "fp16", "fp32")),
 }
 """Operand type -> (accumulation types, result types) that a GEMM may have; the first of each is the default.
 
 The combinations are those of cuBLASLt's table for `cublasLtMatmul` that the tensor cores execute; int8 results
-are rescaled in the epilogue."""
+are rescaled in the epilogue, as CUTLASS does to floating-point ones too."""

@@ -10,7 +10,8 @@ from workloads.attention import MAX_BATCH, MAX_TOKENS, Attention
 from workloads.checks import check_integer
 from workloads.dtypes import BYTES
 from workloads.execution import Execution
-from workloads.gemm import Gemm
+from workloads.gemm import STATISTIC_BYTES, Gemm
+from workloads.linear import add_linear, check_model
 from workloads.models.model import Model
 from workloads.operations import Operation, Step, Tensor, Work
 from workloads.stream import Stream
@@ -75,11 +76,14 @@ class Builder:
     again; `x` is what runs through the layers."""
 
     def __init__(self, model: Model, execution: Execution, batch: int, tokens: int, context: int, cache: bool) -> None:
+        check_model(model, execution)
         self.model, self.execution, self.cache = model, execution, cache
         self.batch, self.tokens, self.context = batch, tokens, context
         self.layer = -1
         self.operations: list[Operation] = []
         self.tensors: dict[str, Tensor] = {}
+        self.quantised: dict[str, int] = {}
+        """Tensors that are there in one byte an element, too -> the operation that wrote them so."""
         self.element_bytes = BYTES[execution.dtype]
         self.pending: str | None = None
         """What the next norm is to add to x first, where adds are fused with norms."""
@@ -103,10 +107,10 @@ class Builder:
         """An activation of `width` elements a row."""
         return self.tensor(name, (rows or self.rows) * width * self.element_bytes)
 
-    def weight(self, name: str, elements: int) -> str:
+    def weight(self, name: str, elements: int = 0, n_bytes: int | None = None) -> str:
         """A weight of this layer."""
         where = f"{self.layer}." if 0 <= self.layer < self.model.n_layers else ""
-        return self.tensor(where + name, elements * self.element_bytes, "weight")
+        return self.tensor(where + name, elements * self.element_bytes if n_bytes is None else n_bytes, "weight")
 
     def add(self, name: str, work: Work, reads: tuple[tuple[str, str], ...], *writes: str) -> None:
         """One more operation."""
@@ -134,9 +138,7 @@ class Builder:
             layout="nn" if self.model.family in INPUTS_FIRST else "tn",
             epilogue=epilogue or ("bias" if has_bias else "none"),
         )
-        reads = [("a", source), ("b", self.weight(f"{name}.weight", batch * n * k))]
-        reads += [("bias", self.weight(f"{name}.bias", batch * n))] if has_bias else []
-        self.add(name, work, tuple(reads), self.activation(to, n, m * batch))
+        add_linear(self, name, work, source, to, f"{name}.weight", f"{name}.bias" if has_bias else None)
         return to
 
     # The pass.
@@ -368,14 +370,18 @@ class Builder:
         if model.embedding_dim is not None:
             self.linear("project_out", model.embedding_dim, width, source, "last.out", rows=rows)
             source, width = "last.out", model.embedding_dim
-        logits = self.activation("logits", model.vocabulary, rows)
-        reads = [("a", source), ("b", self._table() if model.tied else self.weight("head", model.vocabulary * width))]
         has_bias = model.head_bias and not self.execution.measured
-        reads += [("bias", self.weight("head.bias", model.vocabulary))] if has_bias else []
         epilogue = "bias" if has_bias else "none"
         work = Gemm(rows, model.vocabulary, width, dtype=self.execution.dtype, epilogue=epilogue)
-        self.add("head", work, tuple(reads), logits)
-        if self.execution.measured or model.encoder_only:
+        fused = self.execution.fuses("full") and self.cache and not has_bias
+        work = replace(work, epilogue="row_stats") if fused else work
+        logits = "statistics" if fused else "logits"
+        add_linear(self, "head", work, source, logits, "embedding" if model.tied else "head",
+                   "head.bias" if has_bias else None)  # fmt: skip
+        if fused:
+            pick = Stream("argmax", rows, work.c_bytes // rows // STATISTIC_BYTES, "fp32")
+            self.add("pick", pick, (("x", logits),), self.tensor("picked", rows * INDEX_BYTES))
+        if fused or self.execution.measured or model.encoder_only:
             return
         self.stream("log_softmax", "log_softmax", model.vocabulary, (logits,),
                     self.tensor("probabilities", rows * model.vocabulary * 4), rows=rows, out_dtype="fp32")  # fmt: skip

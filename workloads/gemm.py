@@ -25,9 +25,15 @@ L2_STATES = ("cold", "warm")
 DATA = ("random", "zeros", "sparse")
 """What A and B may hold: normal numbers, zeros, or {-1, 0, 1} at random. Energy and power depend on it."""
 
-EPILOGUES = {"none": 0, "bias": 1, "bias_gelu": 10, "bias_silu": 4, "residual": 1}
+EPILOGUES = {"none": 0, "bias": 1, "bias_gelu": 10, "bias_silu": 4, "residual": 1, "row_stats": 4}
 """Epilogue -> FLOPs for each element of C. An add, multiply, divide or transcendental counts 1: bias or residual 1;
-GELU (tanh form) 9: x*x*x 2, scale 1, add 1, scale 1, tanh 1, add 1, half 1, times x 1; SiLU 3: exp, add, divide."""
+GELU (tanh form) 9: x*x*x 2, scale 1, add 1, scale 1, tanh 1, add 1, half 1, times x 1; SiLU 3: exp, add, divide.
+"row_stats": C is not written; of each row, a tile writes what log-softmax and the pick of a token need of its columns:
+the largest, its place, and the sum of exponentials: compare, subtract, exp, add."""
+STATISTIC_BYTES = 4
+ROW_STATISTICS_BYTES, STATISTICS_COLUMNS = 3 * STATISTIC_BYTES, 256
+"""Bytes that "row_stats" writes for a row of a tile, and columns of the widest tile of any kernel: `Gemm.c_bytes` is
+of such tiles; narrower ones write more."""
 
 MAX_ALIGNMENT_BYTES = 128
 
@@ -44,6 +50,8 @@ class Gemm:
 
     `weights_format` says how B lies in memory (`workloads.packing`); one that is not dense is packed along k, so that
     layout is "tn" or "tt" and `ldb` not given. `weight_group`: elements along k that share a scale; None: all.
+
+    With epilogue "row_stats" there is statistics of C's rows instead of C (`EPILOGUES`), and no `ldc`.
 
     `l2` says whether A and B lie in L2 when the kernel starts; `inputs` (A and the epilogue's operand) and
     `weights` (B) where they start, `result` where C must end.
@@ -84,6 +92,8 @@ class Gemm:
         for name in ("lda", "ldb", "ldc"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), self._extent(name[-1]), MAX_LEADING, WHERE)
+        if self.epilogue == "row_stats" and (self.ldc, self.out_dtype) != (None, None):
+            raise ConfigError(f"ldc, out_dtype: must not be given with epilogue row_stats, there is no C ({WHERE})")
         self._check_weights()
 
     def _check_weights(self) -> None:
@@ -124,6 +134,8 @@ class Gemm:
     @property
     def result_dtype(self) -> str:
         """Type of C in memory."""
+        if self.epilogue == "row_stats":
+            return "fp32"
         default = "bf16" if self.dtype.startswith("fp8") else COMBINATIONS[self.dtype][1][0]
         return self.out_dtype or default
 
@@ -184,7 +196,9 @@ class Gemm:
 
     @property
     def c_bytes(self) -> int:
-        """Bytes of C's elements."""
+        """Bytes of C's elements, or of the statistics instead."""
+        if self.epilogue == "row_stats":
+            return self.batch * self.m * -(-self.n // STATISTICS_COLUMNS) * ROW_STATISTICS_BYTES
         return self.batch * self.m * self.n * self.c_element_bytes
 
     @property
@@ -192,7 +206,7 @@ class Gemm:
         """Bytes the epilogue reads: a bias vector of n, or a residual as large as C, in C's type."""
         if self.epilogue == "residual":
             return self.c_bytes
-        return 0 if self.epilogue == "none" else self.n * self.c_element_bytes
+        return 0 if self.epilogue in ("none", "row_stats") else self.n * self.c_element_bytes
 
     @property
     def compulsory_bytes(self) -> int:
@@ -252,7 +266,9 @@ class Gemm:
     def alignment_bytes(self, operand: str) -> int:
         """Alignment every row of the operand has: the largest power of two that divides the leading dimension in
         bytes, 128 at most (tensors themselves start aligned). TMA and 16 B cp.async need 16; less means shorter
-        loads."""
+        loads. Where there is no C it is all."""
+        if operand == "c" and self.epilogue == "row_stats":
+            return MAX_ALIGNMENT_BYTES
         leading_bytes = self.pitch_bytes(operand)
         return min(leading_bytes & -leading_bytes, MAX_ALIGNMENT_BYTES)
 

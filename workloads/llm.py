@@ -57,6 +57,8 @@ class Llm:
                 f"phase = {self.phase!r}: must be prefill or training for {name}, which has no cache ({WHERE})"
             )
         check_context(self.model, self.longest)
+        if self.phase == "training" and self.execution.compressed:
+            raise ConfigError(f"phase = 'training': not with compressed layers, which are for inference ({WHERE})")
 
     @property
     def longest(self) -> int:
@@ -105,12 +107,13 @@ class Llm:
             kv_dtype=self.execution.cache_dtype if not self.model.encoder_only else None,
             how=how,
             last_only=not self.model.encoder_only,
+            statistics=self.execution.fuses("full") and not (self.model.encoder_only or self.model.head_bias),
         )
 
     @property
     def weight_format(self) -> WeightFormat:
         """How weights are stored."""
-        return WeightFormat(dtype=self.execution.dtype)
+        return self.execution.weight_format
 
     def but(self, **changes: Any) -> Llm:
         """The same with some fields changed; those of `execution` and `training` are reached by their names."""

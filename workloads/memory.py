@@ -22,6 +22,7 @@ from workloads.activations import (
 from workloads.attention import MAX_TOKENS
 from workloads.checks import check_choice, check_flag, check_integer
 from workloads.dtypes import BYTES
+from workloads.gemm import Gemm
 from workloads.models.counts import (
     check_context,
     check_tokens,
@@ -87,6 +88,7 @@ def inference_plan(
     cache_tokens: int | None = None,
     how: Activations | None = None,
     last_only: bool = True,
+    statistics: bool = False,
     workspace_bytes: int = 0,
     beyond_context: bool = False,
 ) -> MemoryPlan:
@@ -94,7 +96,8 @@ def inference_plan(
 
     The KV cache is there from the start with room for `cache_tokens` a sequence (None: context + q_len), in `kv_dtype`
     (None: that of the activations); layers with a window keep its tokens only. The head works on the last token of
-    each sequence, unless `last_only` is False; logits and their fp32 log-probabilities are alive together.
+    each sequence, unless `last_only` is False; logits and their fp32 log-probabilities are alive together, or there
+    are `statistics` of logits alone (epilogue "row_stats" of `workloads.gemm`).
     `beyond_context`: allow more tokens than the model was made for.
 
     Raises `ConfigError` for sizes out of range and contexts beyond the model's.
@@ -102,6 +105,7 @@ def inference_plan(
     how = how or Activations()
     check_tokens(model, batch, q_len, context)
     check_flag("last_only", last_only, WHERE)
+    check_flag("statistics", statistics, WHERE)
     check_integer("workspace_bytes", workspace_bytes, 0, MAX_WORKSPACE_BYTES, WHERE)
     n_tokens = _cache_tokens(context + q_len, cache_tokens)
     if not beyond_context:
@@ -112,7 +116,8 @@ def inference_plan(
         "workspace": workspace_bytes,
     }
     n_rows = batch * (1 if last_only else q_len)
-    alive = _inference_points(model, batch, q_len, context, how, n_rows)
+    logits = _inference_logits(model, n_rows, how, statistics)
+    alive = _inference_points(model, batch, q_len, context, how, n_rows, logits)
     points = (Point(name, {**always, "activations": n_bytes, "logits": rest}) for name, n_bytes, rest in alive)
     return MemoryPlan(model.name, "decode" if context and q_len == 1 else "prefill", tuple(points))
 
@@ -124,7 +129,7 @@ def _cache_tokens(needed: int, given: int | None) -> int:
 
 
 def _inference_points(
-    model: Model, batch: int, q_len: int, context: int, how: Activations, n_rows: int
+    model: Model, batch: int, q_len: int, context: int, how: Activations, n_rows: int, logits: int
 ) -> Iterator[tuple[str, int, int]]:
     """(operation, bytes of activations, bytes of logits): all layers are alike; the head sees `n_rows` tokens."""
     hidden = batch * q_len * model.d_model * how.element_bytes
@@ -135,10 +140,12 @@ def _inference_points(
         for operation, n_bytes in layer:
             yield f"layer {i} {operation}", n_bytes, 0
     normed = n_rows * model.d_model * how.element_bytes * model.final_norm
-    yield "head", hidden + normed, _inference_logits(model, n_rows, how)
+    yield "head", hidden + normed, logits
 
 
-def _inference_logits(model: Model, n_rows: int, how: Activations) -> int:
+def _inference_logits(model: Model, n_rows: int, how: Activations, statistics: bool) -> int:
+    if statistics:
+        return Gemm(n_rows, model.vocabulary, 1, epilogue="row_stats").c_bytes if model.head != "none" else 0
     return 0 if model.head == "none" else n_rows * model.vocabulary * (how.element_bytes + LOGIT_BYTES)
 
 

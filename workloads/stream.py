@@ -74,8 +74,9 @@ its column. "embedding": the rows gathered, and their indices."""
 
 @dataclass(frozen=True)
 class Stream:
-    """One operation on [rows, width]. `out_dtype`: type of what is written, if not that of what is read. `strided`: its
-    inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take elements one by one.
+    """One operation on [rows, width]. `out_dtype`: type of what is written (of several, the last), if not that of what
+    is read. `strided`: its inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take
+    elements one by one.
     `fan_in`: of "reduce", elements that each one written is the sum of.
 
     Raises `ConfigError` for a value outside its range.
@@ -128,7 +129,8 @@ class Stream:
     @property
     def write_bytes(self) -> int:
         """Every output written once."""
-        return OPS[self.op].outputs * self.elements * self.out_element_bytes
+        n = OPS[self.op].outputs
+        return self.elements * ((n - 1) * self.element_bytes + self.out_element_bytes) if n else 0
 
     @property
     def compulsory_bytes(self) -> int:

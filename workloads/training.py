@@ -90,6 +90,8 @@ def _forward(model: Model, execution: Execution, training: Training, batch: int,
     check_integer("tokens", tokens, 1, MAX_TOKENS, WHERE)
     if execution.kv_dtype or execution.page:
         raise ConfigError(f"kv_dtype, page: must not be given, training has no cache ({WHERE})")
+    if execution.compressed:
+        raise ConfigError(f"weights, matmul_dtype, lora_rank, low_rank: must not be given in training ({WHERE})")
     builder = Builder(model, execution, batch, tokens, 0, cache=False)
     if training.layers_only:
         builder.activation("x", model.d_model)

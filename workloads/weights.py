@@ -10,6 +10,7 @@ from workloads.dtypes import BYTES
 from workloads.gemm import MAX_DIMENSION
 from workloads.models.model import Model
 from workloads.models.tensors import Tensor, layer_tensors, outer_tensors
+from workloads.packing import POSITION_BITS, SPARSE_GROUP, SPARSE_KEPT
 
 WHERE = "weight format"
 DTYPES = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
@@ -24,6 +25,10 @@ class WeightFormat:
     Each `group` inputs of one output share a scale of type `scale_dtype` and a zero point of `zero_bits` (0: none,
     symmetric); group None: all inputs of one output.
 
+    The same matrices may have two of every four weights left with two bits each that say where they stood
+    (`sparse_24`), be the product of two factors (`low_rank`), or have low-rank adapters beside them, `lora_adapters`
+    of `lora_rank`, of type `dtype`.
+
     Raises `ConfigError` for a value outside its range.
     """
 
@@ -33,17 +38,26 @@ class WeightFormat:
     scale_dtype: str = "bf16"
     zero_bits: int = 0
     head: bool = False
+    sparse_24: bool = False
+    low_rank: int | None = None
+    lora_rank: int | None = None
+    lora_adapters: int = 1
 
     def __post_init__(self) -> None:
         check_choice("dtype", self.dtype, DTYPES, WHERE)
         check_choice("scale_dtype", self.scale_dtype, ("fp32", "fp16", "bf16"), WHERE)
         check_flag("head", self.head, WHERE)
+        check_flag("sparse_24", self.sparse_24, WHERE)
+        check_integer("lora_adapters", self.lora_adapters, 1, MAX_DIMENSION, WHERE)
+        for name in ("low_rank", "lora_rank"):
+            if getattr(self, name) is not None:
+                check_integer(name, getattr(self, name), 1, MAX_DIMENSION, WHERE)
         check_integer("zero_bits", self.zero_bits, 0, 32, WHERE)
         if self.group is not None:
             check_integer("group", self.group, 1, MAX_DIMENSION, WHERE)
         if self.bits is not None and (type(self.bits) is not int or self.bits not in BITS):
             raise ConfigError(f"bits = {self.bits!r}: must be 4 or 8, or None for weights as they are ({WHERE})")
-        if self.bits is None and (self.group is not None or self.zero_bits or self.head):
+        if self.bits is None and (self.group is not None or self.zero_bits or (self.head and not self.sparse_24)):
             raise ConfigError(f"group, zero_bits and head need bits, which is None ({WHERE})")
 
 
@@ -66,13 +80,34 @@ def weight_format(which: str | WeightFormat) -> WeightFormat:
 
 
 def tensor_bytes(tensor: Tensor, stored: WeightFormat) -> int:
-    """Bytes of one tensor with its scales and zero points; each of the three is filled up to a whole byte."""
-    if not _is_quantised(tensor, stored) or stored.bits is None:
+    """Bytes of one tensor with its scales and zero points, positions, or adapters; each is filled up to whole bytes."""
+    if not _is_matrix(tensor, stored):
         return tensor.size * BYTES[stored.dtype]
     n_out, n_in = tensor.shape
+    thin = (n_out + n_in) * BYTES[stored.dtype]
+    adapters = stored.lora_adapters * (stored.lora_rank or 0) * thin if tensor.part != "head" else 0
+    if stored.low_rank is not None:
+        return stored.low_rank * thin + adapters
+    return _value_bytes(tensor, stored) + _scale_bytes(tensor, stored) + adapters
+
+
+def _value_bytes(tensor: Tensor, stored: WeightFormat) -> int:
+    """Of all values, or of those kept and their positions."""
+    bits = 8 * BYTES[stored.dtype] if stored.bits is None else stored.bits
+    if not stored.sparse_24:
+        return -(-tensor.size * bits // 8)
+    n_out, n_in = tensor.shape
+    kept = -(-n_in * SPARSE_KEPT // SPARSE_GROUP)
+    return n_out * (-(-kept * bits // 8) + -(-kept * POSITION_BITS // 8))
+
+
+def _scale_bytes(tensor: Tensor, stored: WeightFormat) -> int:
+    """Of scales and zero points."""
+    if stored.bits is None:
+        return 0
+    n_out, n_in = tensor.shape
     n_groups = n_out * -(-n_in // (stored.group or n_in))
-    zeros = -(-n_groups * stored.zero_bits // 8)
-    return -(-tensor.size * stored.bits // 8) + n_groups * BYTES[stored.scale_dtype] + zeros
+    return n_groups * BYTES[stored.scale_dtype] + -(-n_groups * stored.zero_bits // 8)
 
 
 def weight_bytes(model: Model, which: str | WeightFormat = "bf16") -> dict[str, int]:
@@ -91,7 +126,8 @@ def layer_weight_bytes(model: Model, which: str | WeightFormat = "bf16") -> int:
     return sum(tensor_bytes(tensor, stored) for tensor in layer_tensors(model))
 
 
-def _is_quantised(tensor: Tensor, stored: WeightFormat) -> bool:
-    if stored.bits is None or len(tensor.shape) != 2:
+def _is_matrix(tensor: Tensor, stored: WeightFormat) -> bool:
+    """Whether it is one of those that the format is for."""
+    if len(tensor.shape) != 2:
         return False
     return tensor.part in ("attention", "ffn") or (stored.head and tensor.name == "head.weight")

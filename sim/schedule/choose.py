@@ -38,19 +38,24 @@ def default_families(gemm: Gemm, gpu: Gpu) -> tuple[str, ...]:
 def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[tuple[KernelConfig, ...], int]:
     """The menu, best estimate first, and how many of it to simulate: `tile` "bound" for the best eight (ten where L2
     cannot keep the operands) that the simulator does not refuse, "auto" for all. "library": kernels that a library was
-    seen to launch for similar shapes, and four of them; as "bound" where none was seen, or `family` is given.
+    seen to launch for similar shapes, and four of them; as "bound" where none was seen or can be, or `family` is given.
 
     Raises `ConfigError` where nothing on the menu fits.
     """
     if tile not in TILES:
         raise ConfigError(f"tile = {tile!r}: must be one of {', '.join(TILES)}")
-    if tile.startswith("library") and family is None:
+    if tile.startswith("library") and family is None and _in_library(gemm):
         similar = library_candidates(gemm, gpu, tile == "library_but_itself")
         if similar:
             return similar, min(n_similar(gemm), len(similar))
     found = ranked(gemm, gpu, family)
     best = BEST_BY_BOUND if Estimator(gemm, gpu).fits_l2 else BEST_BY_BOUND + BEST_APART
     return found, len(found) if tile == "auto" else min(best, len(found))
+
+
+def _in_library(gemm: Gemm) -> bool:
+    """Whether BLAS has such products: of dense weights, and not of int8 with results that are rescaled to others."""
+    return gemm.weights_format == "dense" and (gemm.dtype != "int8" or gemm.result_dtype in ("int32", "int8"))
 
 
 def ranked(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfig, ...]:

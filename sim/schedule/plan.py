@@ -15,7 +15,7 @@ from sim.schedule.beside import counts_tiles
 from sim.schedule.config import KernelConfig
 from sim.schedule.instructions import convert_cycles, front_cycles, instructions
 from sim.schedule.resources import Occupancy, consumer_threads, loop_spill_bytes, occupancy
-from workloads.gemm import EPILOGUES, Gemm
+from workloads.gemm import EPILOGUES, ROW_STATISTICS_BYTES, Gemm
 
 NEVER_MERGE = -(2**31)
 """Cycles by which no request is early enough for another."""
@@ -95,7 +95,9 @@ def _out_bytes(gemm: Gemm, config: KernelConfig) -> int:
 
 
 def _stored(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> boxes.Stored:
-    """One row of a C tile in L2: by boxes, or by threads, whose sectors are taken to be joined."""
+    """One row of a C tile in L2: by boxes, or by threads, whose sectors are taken to be joined; or its statistics."""
+    if gemm.epilogue == "row_stats":
+        return boxes.Stored(ROW_STATISTICS_BYTES, ROW_STATISTICS_BYTES)
     out_bytes = _out_bytes(gemm, config)
     if is_persistent(config):
         return boxes.stored_row(gemm, config, gpu, out_bytes)
@@ -285,7 +287,7 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     """What one k-iteration of a CTA takes at the tensor cores and in shared memory (`*_x16`: sixteenths of a cycle of
     the SM clock; `smem_bytes_per_mma`: bytes), and the FLOPs it executes; `without` as in `build_plan`."""
     cycles, smem_bytes, flops = instructions(gemm, config, gpu)
-    epilogue = 2 * config.block_m * config.block_n * gemm.c_element_bytes
+    epilogue = 2 * config.block_m * config.block_n * gemm.c_element_bytes * (gemm.epilogue != "row_stats")
     iterations = -(-gemm.k // config.block_k // config.split_k)
     beside = epilogue / iterations if config.pingpong else 0.0  # during the other warpgroup's main loop
     values = {

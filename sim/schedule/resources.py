@@ -276,6 +276,8 @@ def check_config(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     _check_loads(config, gemm, gpu)
     _check_shape(config, gemm)
     _check_cluster(config, gpu)
+    if gemm.epilogue == "row_stats" and config.split_k > 1:
+        raise refused(f"split_k = {config.split_k}", "1 with epilogue row_stats, which needs whole sums")
     iterations = -(-gemm.k // config.block_k)
     if config.split_k > iterations:
         raise refused(
