@@ -216,6 +216,8 @@ class Launch(Section):
     graph_us: float = quantity(0, 100_000, "from one empty kernel to the next inside a graph")
     sync_us: float = quantity(0, 1e6, "one launch and waiting for its end")
     eager_us: float = constant(0, 100_000, "host time that an eager PyTorch program spends on one operation of a model")
+    checkpoint_us: float = constant(0, 1e6, "host time of an eager program to enter a layer that it will run again")
+    recompute_us: float = constant(0, 1e6, "host time of an eager program to run such a layer again, beside operations")
 
 
 class Kernel(Section):

@@ -208,7 +208,12 @@ def _interpolated_w(burst: Sequence[Ran], low: Sequence[Ran], low_mhz: float, ca
 def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str, stream_weights: bool) -> HostOutcome:
     """Everything lies in HBM, but weights that are streamed."""
     if not stream_weights:
-        issued = [Issued(one.operation.name, k.time_s, i == 0) for one in ran for i, k in enumerate(one.kernels)]
+        pauses_us = {"checkpoint": gpu.launch.checkpoint_us, "recompute": gpu.launch.recompute_us}
+        issued = [
+            Issued(one.operation.name, kernel.time_s, i == 0, pauses_us.get(one.operation.host, 0.0) * 1e-6)
+            for one in ran
+            for i, kernel in enumerate(one.kernels)
+        ]
         return play_kernels(issued, sum(tensor.n_bytes for tensor in step.tensors.values()), gpu, launch)
     launches = tuple(each for one in ran for each in _launches(one, step))
     streamed = {each.weights for each in launches}

@@ -39,6 +39,9 @@ class Operation:
     reads: tuple[tuple[str, str], ...]
     writes: tuple[str, ...]
     layer: int = -1
+    host: str = ""
+    """What an eager program does before it, beyond asking for it: "checkpoint" (a layer that will be run again) or
+    "recompute" (that layer's second run)."""
 
 
 @dataclass(frozen=True)
