@@ -214,7 +214,8 @@ def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str, stream_weight
             for one in ran
             for i, kernel in enumerate(one.kernels)
         ]
-        return play_kernels(issued, sum(tensor.n_bytes for tensor in step.tensors.values()), gpu, launch)
+        held = sum(tensor.n_bytes for tensor in step.tensors.values() if tensor.kind != "view")
+        return play_kernels(issued, held, gpu, launch)
     launches = tuple(each for one in ran for each in _launches(one, step))
     streamed = {each.weights for each in launches}
     used = {name for each in launches for name in (*each.reads, *each.writes, each.weights)}

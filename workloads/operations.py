@@ -13,7 +13,8 @@ from workloads.stream import Stream
 Work = Gemm | Attention | Stream
 """What one operation computes."""
 
-KINDS = ("weight", "activation", "cache", "gradient", "optimizer", "input")
+KINDS = ("weight", "activation", "cache", "gradient", "optimizer", "input", "view")
+"""A "view" is another name of what other tensors hold."""
 
 
 @dataclass(frozen=True)

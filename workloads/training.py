@@ -325,8 +325,8 @@ def _optimizer(builder: Builder, training: Training) -> Operation:
     """One fused update of all parameters."""
     n = sum(tensor.n_bytes for tensor in _parameters(builder)) // builder.element_bytes
     wide = BYTES["fp32"] if training.optimizer == "adamw_mixed" else builder.element_bytes
-    builder.tensor("parameters", n * builder.element_bytes, "weight")
-    builder.tensor("gradients", n * builder.element_bytes, "gradient")
+    builder.tensor("parameters", n * builder.element_bytes, "view")
+    builder.tensor("gradients", n * builder.element_bytes, "view")
     builder.tensor("optimizer state", n * wide * STATE_BYTES[training.optimizer], "optimizer")
     reads = (("x", "parameters"), ("x", "gradients"), ("x", "optimizer state"))
     work = Stream(training.optimizer, 1, n, builder.execution.dtype)

@@ -356,10 +356,8 @@ def build_plan(
     without: Collection[str] = (),
     quick: bool = False,
 ) -> Plan:
-    """Schedule `gemm` as `config` on `gpu`; `full` forbids sampling, `quick` samples sooner.
-
-    Raises ConfigError (from `occupancy`) where the kernel does not fit.
-    """
+    """Schedule `gemm` as `config` on `gpu`; `full` forbids sampling, `quick` samples sooner. Raises ConfigError (from
+    `occupancy`) where the kernel does not fit."""
     fit = occupancy(config, gemm, gpu)
     grid_m, grid_n = cluster_tiles(gemm, config)
     size = config.cluster_m * config.cluster_n
