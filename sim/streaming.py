@@ -63,7 +63,7 @@ class Traffic(NamedTuple):
 
 
 class Stays(NamedTuple):
-    """Seconds that a warp spends in one pass through a wave: at the schedulers, at the memory, and elsewhere."""
+    """Seconds that a party spends in one pass through a wave: at the schedulers, at the memory, and elsewhere."""
 
     sm: float
     memory: float
@@ -87,24 +87,24 @@ class Times:
     """The rest of the round trips."""
     sm_s: float
     """At the schedulers, and waiting for instructions."""
+    start_s: float
+    """What launching all CTAs one after another takes beyond."""
     memory_s: float
-    """What the bandwidth of HBM, that of L2 or launching the CTAs takes."""
+    """What the bandwidth of HBM or that of L2 takes."""
     hbm_s: float
     l2_s: float
-    launch_s: float
     """How long each would take alone."""
 
     @property
     def total_s(self) -> float:
         """The kernel's time."""
-        return self.floor_s + self.trips_hbm_s + self.trips_l2_s + self.sm_s + self.memory_s
+        return self.floor_s + self.trips_hbm_s + self.trips_l2_s + self.sm_s + self.start_s + self.memory_s
 
     def waits(self, filled: float) -> dict[str, float]:
         """As `KernelResult.waits`; `filled` is the share of CTA slots that the grid uses. What the bandwidth takes
         counts as that of the slowest."""
-        longest = {"start": self.launch_s, "hbm": self.hbm_s, "l2": self.l2_s}
-        shares = {"mma": self.sm_s, "hbm": self.trips_hbm_s, "l2": self.trips_l2_s, "start": self.floor_s}
-        shares[max(longest, key=lambda name: longest[name])] += self.memory_s
+        shares = {"mma": self.sm_s, "hbm": self.trips_hbm_s, "l2": self.trips_l2_s, "start": self.floor_s + self.start_s}
+        shares["hbm" if self.hbm_s >= self.l2_s else "l2"] += self.memory_s
         empty = dict.fromkeys(("sm_port", "barrier", "issue", "epilogue"), 0.0)
         return {**{name: filled * part / self.total_s for name, part in shares.items()}, **empty, "idle": 1.0 - filled}
 
@@ -182,7 +182,7 @@ def ctas_per_sm(kernel: StreamKernel, gpu: Gpu) -> tuple[int, str]:
 
 
 def stays(n: int, elsewhere_s: float, sm_s: float, memory_s: float) -> Stays:
-    """Of each of `n` warps that share an SM, where one takes `sm_s` of its schedulers and `memory_s` of its share of
+    """Of each of `n` parties (CTAs, mostly) that share an SM, where one takes `sm_s` of its schedulers and `memory_s` of its share of
     the memory, and `elsewhere_s` beside: exact mean value analysis of a closed queueing network of two servers and a
     delay."""
     at_sm = at_memory = 0.0
@@ -257,7 +257,7 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     """Waves of as many CTAs as fit, and the rest. Where memory is the bottleneck, a first round trip goes before."""
     hbm_s, l2_s = _hbm_s(kernel, traffic, gpu), traffic.l2_time / (gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6)
     launch_s = (kernel.n_ctas - 1) * gpu.streaming.cta_ns * 1e-9
-    memory_s = max(hbm_s, l2_s, launch_s)
+    memory_s = max(hbm_s, l2_s)
     trip_s, cold_s = l2_trip_s(gpu, hz), (1.0 - held.x) * gpu.hbm.latency_ns * 1e-9
     hbm_trips_s, l2_trips_s = kernel.trips * cold_s, (kernel.trips + kernel.l2_trips) * trip_s
     waves = _waves(kernel, gpu, memory_s, hbm_trips_s + l2_trips_s, hz)
@@ -266,15 +266,16 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     inside = math.fsum(n * each.total for n, each in waves)
     first = memory_s / inside if inside else 0.0
     vectors_s = kernel.vector_trips * gpu.hbm.latency_ns * 1e-9 * (1.0 - held.w)
+    last_s = launch_s + hbm_trips_s + l2_trips_s + (kernel.cycles + kernel.issue_cycles) / hz
     return Times(
         floor_s=(gpu.kernel.floor_us + (1.0 - held.code) * _code_us(kernel, gpu)) * 1e-6,
         trips_hbm_s=n_waves * hbm_trips_s + first * cold_s + (1.0 - held.x) * _slowest_line_s(kernel, gpu) + vectors_s,
         trips_l2_s=n_waves * l2_trips_s + (kernel.vector_trips + first * bool(kernel.trips)) * trip_s,
         sm_s=inside - n_waves * (hbm_trips_s + l2_trips_s) - memory,
+        start_s=max(0.0, last_s - inside),
         memory_s=memory,
         hbm_s=hbm_s,
         l2_s=l2_s,
-        launch_s=launch_s,
     )
 
 
@@ -284,15 +285,22 @@ def _waves(
     """(how many, what its warps do) of full waves and of the last one, on the SM with the most CTAs."""
     per_sm, _ = ctas_per_sm(kernel, gpu)
     n_full, rest = divmod(kernel.n_ctas, per_sm * gpu.sm.count)
-    n_warps = -(-kernel.threads // gpu.sm.warp_size)
-    elsewhere = trips_s + kernel.cycles / hz
-    sm, memory = kernel.issue_cycles / hz / n_warps, memory_s * min(1.0, gpu.sm.count / kernel.n_ctas) / n_warps
+    slots = per_sm * gpu.sm.count
+    ramp_s = (min(kernel.n_ctas, slots) - 1) * gpu.streaming.cta_ns * 1e-9
+    alone_s, turnround_s = trips_s + kernel.cycles / hz, gpu.kernel.turnround_cycles / hz
+    sm, memory = kernel.issue_cycles / hz, memory_s * min(1.0, gpu.sm.count / kernel.n_ctas)
 
-    def wave(n_ctas: int, turnround_cycles: float) -> Stays:
-        return stays(n_ctas * n_warps, elsewhere + turnround_cycles / hz, sm, memory)
+    def wave(n_ctas: int, before_s: float) -> Stays:
+        n, parties = n_ctas * kernel.parties, kernel.parties
+        return stays(n, before_s + alone_s, sm / parties, memory / parties)
 
-    full = [(n_full, wave(per_sm, gpu.kernel.turnround_cycles))] if n_full else []
-    return (*full, *([(1, wave(-(-rest // gpu.sm.count), 0.0))] if rest else []))
+    last = -(-rest // gpu.sm.count)
+    found = [(1, wave(per_sm if n_full else last, ramp_s))]
+    if n_full > 1:
+        found.append((n_full - 1, wave(per_sm, turnround_s)))
+    if n_full and rest:
+        found.append((1, wave(last, turnround_s)))
+    return tuple(found)
 
 
 def _result(kernel: StreamKernel, gpu: Gpu, options: Options, held: Held, held_mhz: float | None) -> KernelResult:

@@ -41,7 +41,8 @@ FUSED_THREADS = 512
 SMALL_GATHER_ROWS, GATHER_BYTES = 16, 256 * 16
 CHUNK_ELEMENTS, CHUNKS, ADAMW_THREADS, ADAMW_VECTOR = 65536, 320, 512, 4
 SECTOR_BYTES = 32
-COLUMNS, COLUMN_ROWS = 64, 256
+BLOCK_PARTIES = 2
+COLUMNS, COLUMN_ROWS, FOLDED_VECTOR = 64, 256, 4
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,8 @@ class StreamKernel:
     """Instructions between them."""
     issue_cycles: float = 0.0
     """Of the SM's schedulers: what one CTA takes from the others."""
+    parties: int = 1
+    """Groups of its warps that go on by themselves; warps of one take turns and wait alike."""
     smem_bytes: int = 0
     vector_bytes: float = 0.0
     """Of vectors that all CTAs share, and of indices; L1 serves what is read of them again."""
@@ -152,7 +155,7 @@ def _vectorised(work: Stream, s: Streaming) -> StreamKernel:
     cycles, issue = _arithmetic(work.op, s)
     return replace(
         _bare("vectorized_elementwise", work, n_ctas, VECTOR_THREADS),
-        cycles=cycles * per_thread,
+        cycles=cycles * per_thread + s.strided_thread_cycles * (work.op == "concat"),
         issue_cycles=issue * min(work.elements, VECTOR_ELEMENTS),
         long_code=issue > 0.0,
     )
@@ -237,6 +240,7 @@ def _columns(work: Stream, s: Streaming) -> StreamKernel:
         kernel,
         trips=2.0 * _ceil(work.fan_in, COLUMN_ROWS),
         issue_cycles=s.column_issue_cycles * work.fan_in * min(work.width, COLUMNS),
+        parties=BLOCK_THREADS // WARP,
     )
 
 
@@ -246,7 +250,7 @@ def _folded(work: Stream, s: Streaming) -> StreamKernel:
         _bare("reduce", work, _ceil(work.elements, STRIDED_ELEMENTS), VECTOR_THREADS),
         trips=work.fan_in,
         cycles=s.strided_thread_cycles * work.fan_in,
-        issue_cycles=s.strided_issue_cycles * work.fan_in * min(work.elements, STRIDED_ELEMENTS),
+        issue_cycles=s.strided_issue_cycles * work.fan_in * min(work.elements, STRIDED_ELEMENTS) / FOLDED_VECTOR,
         long_code=True,
     )
 
@@ -298,6 +302,7 @@ def _block_softmax(name: str, work: Stream, s: Streaming, element_cycles: float)
         smem_bytes=SOFTMAX_SMEM_BYTES,
         cycles=2 * s.reduction_cycles,
         issue_cycles=issue,
+        parties=BLOCK_PARTIES,
     )
 
 
@@ -311,7 +316,7 @@ def _warp_softmax(work: Stream, s: Streaming) -> StreamKernel:
     registers = (128 if work.op == "log_softmax" else 80) if crowded else 48
     return replace(
         _bare("softmax_warp", work, _ceil(work.rows, rows), VECTOR_THREADS, registers),
-        trips=max(1.0, per_lane / LANE_LOADS),
+        trips=1.0 if work.element_bytes >= UNROLLED_BYTES else max(1.0, per_lane / LANE_LOADS),
         cycles=s.softmax_thread_cycles * specials / 2 * per_lane,
         issue_cycles=(specials * s.special_cycles + s.softmax_cycles) * padded * min(rows, work.rows),
     )
@@ -358,6 +363,7 @@ def _adamw_kernel(work: Stream, s: Streaming, n_ctas: int, elements: int) -> Str
         flops=OPS["adamw"].flops * elements,
         trips=max(1.0, per_thread / ADAMW_VECTOR),
         issue_cycles=s.adamw_issue_cycles * min(elements, CHUNK_ELEMENTS),
+        parties=ADAMW_THREADS // WARP,
     )
 
 
