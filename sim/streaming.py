@@ -266,7 +266,7 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     inside = math.fsum(n * each.total for n, each in waves)
     first = memory_s / inside if inside else 0.0
     vectors_s = kernel.vector_trips * gpu.hbm.latency_ns * 1e-9 * (1.0 - held.w)
-    last_s = launch_s + hbm_trips_s + l2_trips_s + (kernel.cycles + kernel.issue_cycles) / hz
+    last_s = launch_s + hbm_trips_s + l2_trips_s + kernel.cycles / hz
     return Times(
         floor_s=(gpu.kernel.floor_us + (1.0 - held.code) * _code_us(kernel, gpu)) * 1e-6,
         trips_hbm_s=n_waves * hbm_trips_s + first * cold_s + (1.0 - held.x) * _slowest_line_s(kernel, gpu) + vectors_s,
@@ -291,8 +291,13 @@ def _waves(
     sm, memory = kernel.issue_cycles / hz, memory_s * min(1.0, gpu.sm.count / kernel.n_ctas)
 
     def wave(n_ctas: int, before_s: float) -> Stays:
-        n, parties = n_ctas * kernel.parties, kernel.parties
-        return stays(n, before_s + alone_s, sm / parties, memory / parties)
+        n, elsewhere_s = n_ctas * kernel.parties, max(0.0, before_s + alone_s - sm)
+        if not kernel.barrier:
+            return stays(n, elsewhere_s, sm / kernel.parties, memory / kernel.parties)
+        loads = kernel.read_bytes / (kernel.read_bytes + kernel.write_bytes)
+        loading = stays(n, elsewhere_s, sm / 2, memory * loads)
+        storing = stays(n, 0.0, sm / 2, memory * (1.0 - loads))
+        return Stays(*map(math.fsum, zip(loading, storing, strict=True)))
 
     last = -(-rest // gpu.sm.count)
     found = [(1, wave(per_sm if n_full else last, ramp_s))]

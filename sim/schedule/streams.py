@@ -69,6 +69,8 @@ class StreamKernel:
     """Of the SM's schedulers: what one CTA takes from the others."""
     parties: int = 1
     """Groups of its warps that go on by themselves; warps of one take turns and wait alike."""
+    barrier: bool = False
+    """Whether all of it is read before any of it is written, so that CTAs that start together do either in step."""
     smem_bytes: int = 0
     vector_bytes: float = 0.0
     """Of vectors that all CTAs share, and of indices; L1 serves what is read of them again."""
@@ -177,7 +179,7 @@ def _strided(work: Stream, s: Streaming) -> StreamKernel:
         trips=STRIDED_TRIPS,
         long_code=True,
         cycles=(s.strided_thread_cycles + _arithmetic(work.op, s)[0]) * STRIDED_ELEMENTS / VECTOR_THREADS,
-        issue_cycles=(s.strided_issue_cycles + _arithmetic(work.op, s)[1]) * min(work.elements, STRIDED_ELEMENTS),
+        issue_cycles=s.strided_issue_cycles * min(work.elements, STRIDED_ELEMENTS),
     )
 
 
@@ -214,6 +216,7 @@ def _norm(work: Stream, s: Streaming) -> StreamKernel:
         cycles=chain + s.reduction_cycles,
         issue_cycles=issue * (work.width + steps * threads),
         rereads=1.0 / OPS[work.op].inputs,
+        barrier=True,
         smem_bytes=24,
     )
 
@@ -228,6 +231,7 @@ def _norm_backward(work: Stream, s: Streaming) -> StreamKernel:
         cycles=s.reduction_cycles,
         issue_cycles=2 * s.rms_norm_issue_cycles * work.width,
         rereads=1.0,
+        barrier=True,
         smem_bytes=24,
     )
 
@@ -283,6 +287,8 @@ def _softmax(work: Stream, s: Streaming) -> StreamKernel:
         kernel = _block_softmax("softmax_smem", work, s, s.softmax_cycles)
         return replace(kernel, trips=passes, smem_bytes=SOFTMAX_SMEM_BYTES + n_bytes)
     kernel = _block_softmax("softmax_block", work, s, s.softmax_cycles / LOADS_SAVED)
+    full, rest = divmod(n_bytes, BLOCK_THREADS * VECTOR_BYTES)
+    passes = full + _ceil(rest, BLOCK_THREADS * work.element_bytes)  # what fills no vectors of all threads, one by one
     return replace(kernel, trips=passes, l2_trips=2.0 * passes, rereads=2.0)
 
 
@@ -300,7 +306,7 @@ def _block_softmax(name: str, work: Stream, s: Streaming, element_cycles: float)
     return replace(
         _bare(name, work, work.rows, BLOCK_THREADS),
         smem_bytes=SOFTMAX_SMEM_BYTES,
-        cycles=2 * s.reduction_cycles,
+        cycles=2 * s.reduction_cycles + issue,
         issue_cycles=issue,
         parties=BLOCK_PARTIES,
     )
