@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hwmodels.spec import Gpu
-from workloads.operations import Operation, Tensor
+from workloads.operations import Operation, Tensor, Work
 from workloads.stream import Stream
 
 STEPS = 8
@@ -23,14 +23,17 @@ class L2Contents:
     def __init__(self, gpu: Gpu) -> None:
         self.capacity_bytes = int(gpu.l2.capacity_mib * 2**20 / gpu.l2.partitions)
         self._held: dict[str, int] = {}
+        self._last: Work | None = None
 
     def before(self, operation: Operation, tensors: Mapping[str, Tensor]) -> dict[str, float]:
-        """Role of each operand -> the part of it that is there; of all its tensors together, where a role has several,
+        """Role of each operand ("code": the kernel itself, there where the same ran just before) -> the part of it that is there; of all its tensors together, where a role has several,
         in `STEPS` steps, rounded down."""
         roles: dict[str, list[Tensor]] = {}
         for role, name in operation.reads:
             roles.setdefault(role, []).append(tensors[name])
         found = {role: self._part(operation, held) for role, held in roles.items()}
+        if isinstance(operation.work, Stream):
+            found["code"] = float(operation.work == self._last)
         return {role: part for role, part in found.items() if part}
 
     def _part(self, operation: Operation, operands: list[Tensor]) -> float:
@@ -40,6 +43,7 @@ class L2Contents:
 
     def after(self, operation: Operation, tensors: Mapping[str, Tensor]) -> None:
         """What the operation touched moves to the front."""
+        self._last = operation.work
         for _, name in operation.reads:
             self.touch(tensors[name], _read_bytes(operation, tensors[name]))
         for name in operation.writes:

@@ -299,12 +299,13 @@ def _waves(
         storing = stays(n, 0.0, sm / 2, memory * (1.0 - loads))
         return Stays(*map(math.fsum, zip(loading, storing, strict=True)))
 
+    next_s = turnround_s + ramp_s * kernel.barrier
     last = -(-rest // gpu.sm.count)
     found = [(1, wave(per_sm if n_full else last, ramp_s))]
     if n_full > 1:
-        found.append((n_full - 1, wave(per_sm, turnround_s)))
+        found.append((n_full - 1, wave(per_sm, next_s)))
     if n_full and rest:
-        found.append((1, wave(last, turnround_s)))
+        found.append((1, wave(last, next_s * last / per_sm)))
     return tuple(found)
 
 
