@@ -35,7 +35,7 @@ from sim.result import WINDOW_FIELDS, KernelResult, Windows
 from sim.schedule.streams import StreamKernel, stream_launches
 from workloads.stream import OPS, Stream
 
-SHORT_CODE = 0.5
+SHORT_CODE = 0.25
 """Time to fetch the code of a short kernel, a long one being 1 (decoder_stack_kernels.csv, llama2-7b)."""
 ROLES = ("x", "w", "code")
 
@@ -259,7 +259,8 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     launch_s = (kernel.n_ctas - 1) * gpu.streaming.cta_ns * 1e-9
     memory_s = max(hbm_s, l2_s)
     trip_s, cold_s = l2_trip_s(gpu, hz), (1.0 - held.x) * gpu.hbm.latency_ns * 1e-9
-    hbm_trips_s, l2_trips_s = kernel.trips * cold_s, (kernel.trips + kernel.l2_trips) * trip_s
+    n_trips = kernel.trips + kernel.l2_trips + kernel.vector_trips
+    hbm_trips_s, l2_trips_s = kernel.trips * cold_s, n_trips * trip_s
     waves = _waves(kernel, gpu, memory_s, hbm_trips_s + l2_trips_s, hz)
     sm, memory = math.fsum(n * each.sm for n, each in waves), math.fsum(n * each.memory for n, each in waves)
     n_waves = math.fsum(n for n, _ in waves)
@@ -270,7 +271,7 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     return Times(
         floor_s=(gpu.kernel.floor_us + (1.0 - held.code) * _code_us(kernel, gpu)) * 1e-6,
         trips_hbm_s=n_waves * hbm_trips_s + first * cold_s + (1.0 - held.x) * _slowest_line_s(kernel, gpu) + vectors_s,
-        trips_l2_s=n_waves * l2_trips_s + (kernel.vector_trips + first * bool(kernel.trips)) * trip_s,
+        trips_l2_s=n_waves * l2_trips_s + first * bool(kernel.trips) * trip_s,
         sm_s=inside - n_waves * (hbm_trips_s + l2_trips_s) - memory,
         start_s=max(0.0, last_s - inside),
         memory_s=memory,
@@ -299,13 +300,12 @@ def _waves(
         storing = stays(n, 0.0, sm / 2, memory * (1.0 - loads))
         return Stays(*map(math.fsum, zip(loading, storing, strict=True)))
 
-    next_s = turnround_s + ramp_s * kernel.barrier
     last = -(-rest // gpu.sm.count)
     found = [(1, wave(per_sm if n_full else last, ramp_s))]
     if n_full > 1:
-        found.append((n_full - 1, wave(per_sm, next_s)))
+        found.append((n_full - 1, wave(per_sm, turnround_s)))
     if n_full and rest:
-        found.append((1, wave(last, next_s * last / per_sm)))
+        found.append((1, wave(last, turnround_s)))
     return tuple(found)
 
 

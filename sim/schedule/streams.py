@@ -40,9 +40,17 @@ FUSED_THREADS = 512
 """Of the norms that compilers and inference engines fuse, whose threads take 16 bytes at a time."""
 SMALL_GATHER_ROWS, GATHER_BYTES = 16, 256 * 16
 CHUNK_ELEMENTS, CHUNKS, ADAMW_THREADS, ADAMW_VECTOR = 65536, 320, 512, 4
+EXPONENTIAL_SHARE = 1 / 3
+"""Of the time that an exponential and a division take one thread."""
+COPY_BYTES = 4 * 16 * VECTOR_THREADS
+"""Of a CTA of a device-to-device copy, whose grid the profiler does not tell."""
+DERIVATIVE = 2
+"""Instructions of an activation's derivative over its own, as their FLOPs (workloads.stream.OPS)."""
 SECTOR_BYTES = 32
 BLOCK_PARTIES = 2
-COLUMNS, COLUMN_ROWS, FOLDED_VECTOR = 64, 256, 4
+COLUMNS, COLUMN_ROWS = 64, 256
+FOLDED_VECTOR, FOLDED_REGISTERS = 4, 64
+"""Results of a thread of reduce_kernel, and its registers, not read: half of the SM's threads is taken."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +137,7 @@ def _is_strided(work: Stream) -> bool:
 
 
 def _copy(work: Stream) -> StreamKernel:
-    n_ctas = _ceil(work.elements * work.element_bytes, 16 * VECTOR_THREADS)
+    n_ctas = _ceil(work.elements * work.element_bytes, COPY_BYTES)
     return replace(_bare("memcpy", work, n_ctas, VECTOR_THREADS), trips=1)
 
 
@@ -165,10 +173,11 @@ def _vectorised(work: Stream, s: Streaming) -> StreamKernel:
 
 def _arithmetic(op: str, s: Streaming) -> tuple[float, float]:
     """(cycles an element of a thread takes, cycles of the SM it takes)."""
+    times = DERIVATIVE if op.endswith("_backward") else 1
     if op in ("silu", "silu_mul", "silu_backward"):
-        return s.silu_thread_cycles, s.silu_issue_cycles
+        return times * s.silu_thread_cycles, times * s.silu_issue_cycles
     if op in ("gelu", "gelu_mul", "gelu_backward"):
-        return s.gelu_thread_cycles, s.gelu_issue_cycles
+        return times * s.gelu_thread_cycles, times * s.gelu_issue_cycles
     return 0.0, 0.0
 
 
@@ -228,6 +237,7 @@ def _norm_backward(work: Stream, s: Streaming) -> StreamKernel:
     return replace(
         _bare(work.op, work, work.rows, NORM_THREADS),
         trips=1 + vectors,
+        l2_trips=vectors,
         cycles=s.reduction_cycles,
         issue_cycles=2 * s.rms_norm_issue_cycles * work.width,
         rereads=1.0,
@@ -251,7 +261,7 @@ def _columns(work: Stream, s: Streaming) -> StreamKernel:
 def _folded(work: Stream, s: Streaming) -> StreamKernel:
     """Sums of a few elements that lie apart (reduce_kernel): four results a thread, one element of each at a time."""
     return replace(
-        _bare("reduce", work, _ceil(work.elements, STRIDED_ELEMENTS), VECTOR_THREADS),
+        _bare("reduce", work, _ceil(work.elements, STRIDED_ELEMENTS), VECTOR_THREADS, FOLDED_REGISTERS),
         trips=work.fan_in,
         cycles=s.strided_thread_cycles * work.fan_in,
         issue_cycles=s.strided_issue_cycles * work.fan_in * min(work.elements, STRIDED_ELEMENTS) / FOLDED_VECTOR,
@@ -317,13 +327,13 @@ def _warp_softmax(work: Stream, s: Streaming) -> StreamKernel:
     padded = 2 ** max(0, math.ceil(math.log2(work.width)))
     per_lane = max(1, padded // WARP)
     rows = WARP_SOFTMAX_ROWS * (2 if padded <= TWO_ROW_WIDTH else 1)
-    specials = 2 if work.op == "softmax" else 1
+    specials, chain = (2, 1.0) if work.op == "softmax" else (1, EXPONENTIAL_SHARE)
     crowded = per_lane > CROWDED_LOADS
     registers = (128 if work.op == "log_softmax" else 80) if crowded else 48
     return replace(
         _bare("softmax_warp", work, _ceil(work.rows, rows), VECTOR_THREADS, registers),
         trips=1.0 if work.element_bytes >= UNROLLED_BYTES else max(1.0, per_lane / LANE_LOADS),
-        cycles=s.softmax_thread_cycles * specials / 2 * per_lane,
+        cycles=s.softmax_thread_cycles * chain * per_lane,
         issue_cycles=(specials * s.special_cycles + s.softmax_cycles) * padded * min(rows, work.rows),
     )
 
