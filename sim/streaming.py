@@ -103,7 +103,12 @@ class Times:
     def waits(self, filled: float) -> dict[str, float]:
         """As `KernelResult.waits`; `filled` is the share of CTA slots that the grid uses. What the bandwidth takes
         counts as that of the slowest."""
-        shares = {"mma": self.sm_s, "hbm": self.trips_hbm_s, "l2": self.trips_l2_s, "start": self.floor_s + self.start_s}
+        shares = {
+            "mma": self.sm_s,
+            "hbm": self.trips_hbm_s,
+            "l2": self.trips_l2_s,
+            "start": self.floor_s + self.start_s,
+        }
         shares["hbm" if self.hbm_s >= self.l2_s else "l2"] += self.memory_s
         empty = dict.fromkeys(("sm_port", "barrier", "issue", "epilogue"), 0.0)
         return {**{name: filled * part / self.total_s for name, part in shares.items()}, **empty, "idle": 1.0 - filled}
@@ -280,9 +285,7 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     )
 
 
-def _waves(
-    kernel: StreamKernel, gpu: Gpu, memory_s: float, trips_s: float, hz: float
-) -> tuple[tuple[int, Stays], ...]:
+def _waves(kernel: StreamKernel, gpu: Gpu, memory_s: float, trips_s: float, hz: float) -> tuple[tuple[int, Stays], ...]:
     """(how many, what its warps do) of full waves and of the last one, on the SM with the most CTAs."""
     per_sm, _ = ctas_per_sm(kernel, gpu)
     n_full, rest = divmod(kernel.n_ctas, per_sm * gpu.sm.count)

@@ -187,7 +187,9 @@ def fit(gpu: Gpu, given: Sequence[Sample], names: Sequence[str]) -> dict[str, fl
         moved = gpu.model_copy(update={"streaming": gpu.streaming.model_copy(update=values)})
         return np.array([each.weight * math.log(each.predicted_us(moved) / each.us) / SCALE for each in given])
 
-    found = least_squares(residuals, start, bounds=bounds, loss="soft_l1", diff_step=0.02, x_scale=0.3, xtol=1e-4, ftol=1e-4)
+    found = least_squares(
+        residuals, start, bounds=bounds, loss="soft_l1", diff_step=0.02, x_scale=0.3, xtol=1e-4, ftol=1e-4
+    )
     return dict(zip(names, map(float, np.exp(found.x)), strict=True))
 
 
