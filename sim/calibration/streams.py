@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import math
 import statistics
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -187,7 +188,9 @@ def fit(gpu: Gpu, given: Sequence[Sample], names: Sequence[str]) -> dict[str, fl
         moved = gpu.model_copy(update={"streaming": gpu.streaming.model_copy(update=values)})
         return np.array([each.weight * math.log(each.predicted_us(moved) / each.us) / SCALE for each in given])
 
-    found = least_squares(residuals, start, bounds=bounds, loss="soft_l1", diff_step=0.02, x_scale=0.3, xtol=1e-4, ftol=1e-4)
+    found = least_squares(
+        residuals, start, bounds=bounds, loss="soft_l1", diff_step=0.02, x_scale=0.3, xtol=1e-4, ftol=1e-4
+    )
     return dict(zip(names, map(float, np.exp(found.x)), strict=True))
 
 
@@ -195,7 +198,7 @@ def main() -> None:
     """Fit all and print them."""
     gpu = load_gpu(GPU)
     for name, value in fit(gpu, samples(gpu), list(constants(gpu))).items():
-        print(f"{name} = {value:.3g}")
+        sys.stdout.write(f"{name} = {value:.3g}\n")
 
 
 if __name__ == "__main__":
