@@ -1,16 +1,18 @@
 """Kernels bound by memory, in closed form: elementwise, norms, softmax, copies, gathers, optimizer.
 
-    time = launch + one CTA's round trips + what takes longest of (SMs, HBM, L2, launching the CTAs)
+    time = launch + first round trip + waves of CTAs
 
-1. A CTA makes its round trips to memory one after another; where a grid fits the SMs in one wave, all its CTAs make
-   them at the same time and nothing hides them. The slowest of all lines asked for comes later than the first.
-2. An SM works through its CTAs as a closed queueing network: they wait for memory beside each other, and take turns at
-   the schedulers (`period_s`).
+1. A CTA makes its round trips to memory one after another. A round trip to L2 passes the SM's L1 at the SM's clock and
+   the rest at L2's, which stays the same under load, as HBM's does: kernels bound by it do not slow down with the SM
+   (hot.csv). The slowest of all lines asked for comes later than the first.
+2. The CTAs of a wave are launched one after another and work through a closed queueing network: they wait for round
+   trips beside each other, and take turns at their SM's schedulers and at the memory (`stays`).
 3. HBM reads what L2 does not hold and writes what L2 does not keep back, which is little: it writes dirty lines out
-   early. L2 spends time on reads, on filling what came from HBM, and on writes, which are dearer.
-4. A CTA after another is launched at a fixed rate.
-5. Where two of these take alike, they hinder each other, less so in a grid of many waves, whose CTAs have drifted
-   apart (`OVERLAP`).
+   early. L2 spends time on reads, on filling what came from HBM, and on writes, which are dearer. The slower of HBM
+   and L2 is the memory's server.
+4. Where a barrier parts reading from writing, CTAs that start together do either in step, and do not share the
+   memory between them (`StreamKernel.barrier`).
+5. A grid of short CTAs takes as long as launching them.
 6. A kernel whose code other kernels have driven out of the caches fetches it first.
 
 Not modelled: TLB misses, strides that favour some memory channels, atomics, registers that spill.
@@ -21,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,10 +35,11 @@ from sim.energy import energy_j
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows
 from sim.schedule.streams import StreamKernel, stream_launches
-from workloads.stream import OPS, Stream
+from workloads.stream import Stream
 
 SHORT_CODE = 0.25
-"""Time to fetch the code of a short kernel, a long one being 1 (decoder_stack_kernels.csv, llama2-7b)."""
+"""Time to fetch the code of a short kernel, a long one being 1: least error of quarters (decoder_stack_kernels.csv,
+llama2-7b)."""
 ROLES = ("x", "w", "code")
 
 
@@ -118,7 +121,8 @@ def stream_kernels(
     work: Stream, gpu: Gpu, options: Options, *, resident: Mapping[str, float] | None = None
 ) -> tuple[KernelResult, ...]:
     """Every launch of `work`, in order. `resident`: the fractions that lie in L2 at the start (0 where absent) of "x",
-    what the operation reads of [rows, width]; of "w", vectors that all rows share, and indices; of "code", the kernel's instructions (1 where the same kernel ran just before). What a first
+    what the operation reads of [rows, width]; of "w", vectors that all rows share, and indices; of "code", the
+    kernel's instructions (1 where the same kernel ran just before). What a first
     launch leaves to the next is found here. Results are shared between calls: not to be changed.
 
     Raises `ConfigError` for what is no such operation, another role, or a fraction outside 0 to 1.
@@ -187,9 +191,9 @@ def ctas_per_sm(kernel: StreamKernel, gpu: Gpu) -> tuple[int, str]:
 
 
 def stays(n: int, elsewhere_s: float, sm_s: float, memory_s: float) -> Stays:
-    """Of each of `n` parties (CTAs, mostly) that share an SM, where one takes `sm_s` of its schedulers and `memory_s` of its share of
-    the memory, and `elsewhere_s` beside: exact mean value analysis of a closed queueing network of two servers and a
-    delay."""
+    """Of each of `n` parties (CTAs, mostly) that share an SM, where one takes `sm_s` of its schedulers and `memory_s`
+    of its share of the memory, and `elsewhere_s` beside: exact mean value analysis of a closed queueing network of two
+    servers and a delay."""
     at_sm = at_memory = 0.0
     found = Stays(sm_s, memory_s, elsewhere_s)
     for i in range(1, n + 1):
@@ -267,7 +271,7 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     n_trips = kernel.trips + kernel.l2_trips + kernel.vector_trips
     hbm_trips_s, l2_trips_s = kernel.trips * cold_s, n_trips * trip_s
     waves = _waves(kernel, gpu, memory_s, hbm_trips_s + l2_trips_s, hz)
-    sm, memory = math.fsum(n * each.sm for n, each in waves), math.fsum(n * each.memory for n, each in waves)
+    memory = math.fsum(n * each.memory for n, each in waves)
     n_waves = math.fsum(n for n, _ in waves)
     inside = math.fsum(n * each.total for n, each in waves)
     first = memory_s / inside if inside else 0.0
@@ -277,7 +281,7 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
         floor_s=(gpu.kernel.floor_us + (1.0 - held.code) * _code_us(kernel, gpu)) * 1e-6,
         trips_hbm_s=n_waves * hbm_trips_s + first * cold_s + (1.0 - held.x) * _slowest_line_s(kernel, gpu) + vectors_s,
         trips_l2_s=n_waves * l2_trips_s + first * bool(kernel.trips) * trip_s,
-        sm_s=inside - n_waves * (hbm_trips_s + l2_trips_s) - memory,
+        sm_s=max(0.0, inside - n_waves * (hbm_trips_s + l2_trips_s) - memory),
         start_s=max(0.0, last_s - inside),
         memory_s=memory,
         hbm_s=hbm_s,

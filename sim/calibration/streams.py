@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import math
 import statistics
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -197,7 +198,7 @@ def main() -> None:
     """Fit all and print them."""
     gpu = load_gpu(GPU)
     for name, value in fit(gpu, samples(gpu), list(constants(gpu))).items():
-        print(f"{name} = {value:.3g}")
+        sys.stdout.write(f"{name} = {value:.3g}\n")
 
 
 if __name__ == "__main__":
