@@ -1,8 +1,8 @@
 """32 projections of one row each, one by one, against one product of all.
 
 "one weight": 32 rows (tokens of 32 sequences) through the same weight; "32 weights": each row through its own, as
-experts or heads have them, against one batched product. Launched as PyTorch does ("eager") and as a graph; times are the
-host's, from the first launch until it has seen the end.
+experts or heads have them, against one batched product. Launched as PyTorch does ("eager") and as a graph; times are
+the host's, from the first launch until it has seen the end.
 """
 
 from __future__ import annotations

@@ -90,5 +90,5 @@ def _table(gpu: Gpu, phase: str) -> Table:
 
 
 def _largest(found: Table) -> Cell:
-    gains = {gain: name for gain, name in zip(found.column("speed-up"), found.column("build"), strict=True)}
+    gains = dict(zip(found.column("speed-up"), found.column("build"), strict=True))
     return gains[max(gain for gain in gains if isinstance(gain, float))]

@@ -33,7 +33,9 @@ def study(gpu: Gpu) -> Study:
         gpu.label,
         (found,),
         tuple(
-            Finding(f"{name.capitalize()} over tn, {ROWS[i]:,} row{'s' if i else ''}", over_tn(name, i), "ratio")
+            Finding(
+                f"{name[0].upper()}{name[1:]} over tn, {ROWS[i]:,} row{'s' if i else ''}", over_tn(name, i), "ratio"
+            )
             for name, i in (
                 ("slowest layout", 0),
                 ("slowest layout", -1),

@@ -78,7 +78,7 @@ def _memory(results: dict[str, list[LlmResult | None]]) -> Table:
 
 
 def _fastest(times: Table, batch: int) -> Cell:
-    known = {t: name for t, name in zip(times.column(f"batch {batch}"), times.column("precision"), strict=True)}
+    known = dict(zip(times.column(f"batch {batch}"), times.column("precision"), strict=True))
     return known[min(t for t in known if isinstance(t, float))]
 
 
