@@ -78,24 +78,30 @@ def _own(gemm: Gemm, execution: Execution, to: str = "to") -> tuple[Piece, ...]:
 
 
 def _adapted(gemm: Gemm, execution: Execution, parts: int) -> tuple[Piece, ...]:
-    """With adapters beside it; a bias is added before their sum, an activation behind it."""
+    """With adapters beside it, added in the second one's epilogue where programs fuse; a bias is added before their
+    sum, an activation behind it."""
     assert execution.lora_rank is not None
-    early = gemm.epilogue == "bias"
+    early, in_place = gemm.epilogue == "bias", execution.fuses("epilogue")
     own, down, up, *streams = lora(
         replace(gemm, epilogue="none") if early else gemm, execution.lora_rank, execution.lora_adapters
     )
     assert isinstance(own, Gemm)
     assert isinstance(down, Gemm)
+    assert isinstance(up, Gemm)
     own = replace(own, epilogue=gemm.epilogue) if early else own
     behind = (
         Piece(f": {each.op}", each, (("x", "to"), *((("x", "adapted"),) if each.op == "add" else ())), "to")
         for each in streams
-        if isinstance(each, Stream)
+        if isinstance(each, Stream) and not (each.op == "add" and in_place)
     )
+    reads = (("a", "thin"), ("b", "weight up"))
+    last = Piece(": adapter up", up, reads, "adapted")
+    if in_place:
+        last = Piece(": adapter up", replace(up, epilogue="residual"), (*reads, ("c", "to")), "to")
     return (
         *_own(own, execution),
         Piece(": adapter down", replace(down, n=parts * down.n), (("a", "source"), ("b", "weight down")), "thin"),
-        Piece(": adapter up", up, (("a", "thin"), ("b", "weight up")), "adapted"),
+        last,
         *behind,
     )
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from hwmodels.folders import list_gpus
+from sim.studies.catalog import STUDIES
 from viz.commands.failures import Commands, SizedCommand
 from viz.commands.llm_options import KernelsOptions, LlmOptions
 from viz.commands.llm_options import models as model_names
@@ -100,6 +101,28 @@ def models(
     from viz.commands.models import models
 
     models(name, json)
+
+
+@app.command()
+def study(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A case study; without, all are listed.",
+            show_default=False,
+            autocompletion=completing(STUDIES),
+        ),
+    ] = None,
+    gpu: Annotated[str, GPU] = "h200_sxm",
+    sets: Annotated[list[str] | None, SET] = None,
+    figure: Annotated[str | None, option("Draw its chart into a .png, .svg or .pdf file", "FILE")] = None,
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False,
+) -> None:
+    """Run a case study: simulate what it compares, print tables and what follows from them."""
+    from viz.commands.study import study
+
+    study(name, gpu, sets or [], figure=figure, json=json)
 
 
 @gpus.callback(invoke_without_command=True)
