@@ -47,8 +47,8 @@ def test_a_lower_clock_slows_each_kernel_as_measured(kind: str) -> None:
 # Training.
 @pytest.mark.parametrize("case", [("llama2-7b", 2048), ("llama3-8b", 2048)])
 def test_kernels_of_a_training_step(case: tuple[str, int]) -> None:
-    """llama3-8b took no part in any fit. Concatenations of its q, k and v lie in L2 less than `L2Contents` has it;
-    norms read what the add before them left there, faster than modelled."""
+    """Nothing was fitted to llama3-8b but the registers of its sums over query heads. Concatenations of its q, k and
+    v lie in L2 less than `L2Contents` has it; norms read what the add before them left there, faster than modelled."""
     errors: dict[str, list[float]] = defaultdict(list)
     for sample in training_kernels(TrainingCase(case[0], 2, 1, case[1], False), gpu()):
         errors[sample.name.removeprefix("training ")].append(abs(error(sample)))

@@ -50,7 +50,8 @@ SECTOR_BYTES = 32
 BLOCK_PARTIES = 2
 COLUMNS, COLUMN_ROWS = 64, 256
 FOLDED_VECTOR, FOLDED_REGISTERS = 4, 64
-"""Results of a thread of reduce_kernel, and its registers, not read: half of the SM's threads is taken."""
+"""Results of a thread of reduce_kernel, and its registers: not read, but chosen by the four sums over query heads of
+llama3-8b in training_kernels.csv, the only ones measured."""
 
 
 @dataclass(frozen=True)
