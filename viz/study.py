@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.studies.study import Cell, Finding, Study
 from sim.studies.study import Table as Rows
 from viz import palette, words
-from viz.terminal import show
+from viz.terminal import grid, show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -31,8 +32,6 @@ COLOURS = (
     palette.GREY,
     palette.YELLOW,
 )
-LOG_RANGE = 8.0
-"""Bars whose longest is so many times the shortest are drawn on a logarithmic axis."""
 
 _TEXTS: dict[str, Callable[[Any], str]] = {
     "text": str,
@@ -68,42 +67,35 @@ def print_study(study: Study, console: Console) -> None:
 
 def print_studies(studies: Mapping[str, str], console: Console) -> None:
     """One line a study."""
-    table = _folding(["left", "left"], [list(studies), []], ["study", "what it compares"])
+    table = grid(("study", "left"))
+    table.add_column("what it compares")
     for name, text in studies.items():
         table.add_row(name, text)
     show(console, table)
 
 
 def _table(found: Rows) -> Table:
-    """Headings take several lines before cells do."""
-    units, heads = ([getattr(column, what) for column in found.columns] for what in ("unit", "name"))
-    rows = [[cell_text(cell, unit) for cell, unit in zip(row, units, strict=True)] for row in found.rows]
-    widest = [[row[i] for row in rows] + head.split() for i, head in enumerate(heads)]
-    sides = ["left" if i == 0 or unit == "text" else "right" for i, unit in enumerate(units)]
-    table = _folding(sides, widest, heads)
+    """Columns as wide as their cells: headings take several lines."""
+    table = grid()
+    rows = [[cell_text(cell, c.unit) for cell, c in zip(row, found.columns, strict=True)] for row in found.rows]
+    for i, column in enumerate(found.columns):
+        widest = max(map(len, [row[i] for row in rows] + column.name.split()))
+        left = i == 0 or column.unit == "text"
+        head = "\n".join(textwrap.wrap(column.name, widest))
+        table.add_column(head, justify="left" if left else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
     return table
 
 
 def _findings(findings: Sequence[Finding]) -> Table:
-    """Values first, so that what they are may take several lines."""
-    table = _folding(["right", "left"], [[cell_text(each.value, each.unit) for each in findings], []])
+    """Values first; what they are may take several lines."""
+    table = grid(("", "right"))
+    table.show_header = False
+    table.add_column("")
     for each in findings:
         claim = f" (claimed: {each.claimed})" if each.claimed else ""
         table.add_row(cell_text(each.value, each.unit), f"{each.text}{claim}")
-    table.show_header = False
-    return table
-
-
-def _folding(sides: Sequence[str], widest: Sequence[Sequence[str]], heads: Sequence[str] = ()) -> Table:
-    """A table without lines whose columns are as wide as the texts of `widest`, if need be at the cost of others."""
-    from rich.table import Table
-
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for i, (side, texts) in enumerate(zip(sides, widest, strict=True)):
-        head = heads[i] if heads else ""
-        table.add_column(head, justify=side, min_width=max(map(len, texts), default=1))  # type: ignore[arg-type]
     return table
 
 
@@ -119,15 +111,17 @@ def figure(study: Study) -> Figure:
     from matplotlib.figure import Figure
 
     found = study.tables[study.chart.table]
-    numeric = all(isinstance(row[0], int | float) for row in found.rows)
+    numeric = all(isinstance(row[0], int | float) for row in found.rows) or study.chart.roofs is not None
     bars = 0 if numeric else len(found.rows) * (len(study.chart.ys) + 1)
     height_in = max(LEAST_HEIGHT_IN, 1.5 + BAR_IN * bars)
     sheet = Figure(figsize=(WIDTH_IN, height_in), dpi=DPI, layout="constrained", facecolor=palette.PAPER)
-    sheet.suptitle(
-        f"{study.question}\n{study.gpu}", fontsize=SIZE + 1, color=palette.INK, weight="bold", x=0.01, ha="left"
-    )
+    title = f"{study.question}\n{found.title}, {study.gpu}"
+    sheet.suptitle(title, fontsize=SIZE + 1, color=palette.INK, weight="bold", x=0.01, ha="left")
     ax = sheet.add_subplot()
     palette.tidy(ax, SIZE)
+    if study.chart.roofs:
+        _draw_roofline(ax, found, study.chart.ys[0], *study.chart.roofs)
+        return sheet
     (_draw_lines if numeric else _draw_bars)(ax, found, study.chart.ys)
     ax.legend(
         fontsize=SIZE,
@@ -157,6 +151,8 @@ def _unit(found: Rows, name: str) -> str:
 
 def _draw_lines(ax: Axes, found: Rows, ys: Sequence[str]) -> None:
     """Columns over the first, both axes logarithmic."""
+    from matplotlib.ticker import LogLocator
+
     xs = found.column(found.columns[0].name)
     for name, colour in zip(ys, COLOURS, strict=False):
         points = [(x, y) for x, y in zip(xs, found.column(name), strict=True) if isinstance(y, int | float)]
@@ -165,32 +161,43 @@ def _draw_lines(ax: Axes, found: Rows, ys: Sequence[str]) -> None:
     ax.set_yscale("log")
     ax.set_xticks([x for x in xs if isinstance(x, int | float)])
     _write_ticks(ax.xaxis, found.columns[0].unit)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
     _write_ticks(ax.yaxis, _unit(found, ys[0]))
     ax.set_xlabel(found.columns[0].name, fontsize=SIZE)
     ax.grid(which="major", color=palette.RULE, linewidth=0.4)
 
 
 def _draw_bars(ax: Axes, found: Rows, ys: Sequence[str]) -> None:
-    """A group of bars for each row, from above."""
+    """A group of bars for each row, from above; beside each its value."""
     names, unit, height = found.column(found.columns[0].name), _unit(found, ys[0]), 0.8 / len(ys)
-    values = [value for name in ys for value in found.column(name) if isinstance(value, int | float)]
-    logarithmic = min(values) > 0 and max(values) > LOG_RANGE * min(values)
+    look: dict[str, Any] = {"fontsize": 0.85 * SIZE, "color": palette.INK, "va": "center"}
     for i, (name, colour) in enumerate(zip(ys, COLOURS, strict=False)):
         for j, value in enumerate(found.column(name)):
-            at = j + (i - (len(ys) - 1) / 2) * height
-            known = isinstance(value, int | float)
-            label = name if j == 0 else None
-            ax.barh(at, float(value) if known else 0.0, height=0.9 * height, color=colour, label=label)  # type: ignore[arg-type]
-            where = (float(value) if known else (min(values) if logarithmic else 0.0), at)  # type: ignore[arg-type]
-            look: dict[str, Any] = {"fontsize": 0.85 * SIZE, "color": palette.INK, "va": "center"}
-            ax.annotate(cell_text(value, unit), where, (3, 0), textcoords="offset points", **look)
-    if logarithmic:
-        ax.set_xscale("log")
-    ax.set_xlim(min(values) / 2 if logarithmic else 0.0, max(values) * (2.5 if logarithmic else 1.15))
+            at, length = j + (i - (len(ys) - 1) / 2) * height, value if isinstance(value, int | float) else 0.0
+            ax.barh(at, length, height=0.9 * height, color=colour, label=None if j else name)
+            ax.annotate(cell_text(value, unit), (length, at), (3, 0), textcoords="offset points", **look)
+    ax.margins(x=0.12)
+    ax.set_xlim(left=0.0)
     ax.set_yticks(range(len(names)), [str(name) for name in names])
     ax.set_ylim(len(names) - 0.4, -0.6)
     _write_ticks(ax.xaxis, unit)
     ax.tick_params(axis="y", length=0)
+
+
+def _draw_roofline(ax: Axes, found: Rows, reached: str, bandwidth: float, peak: float) -> None:
+    """Points under the roofs of HBM and tensor cores."""
+    xs, ys = ([float(x or 0.0) for x in found.column(name)] for name in ("intensity", reached))
+    low, high = min(xs) / 2, 3 * max(*xs, peak / bandwidth)
+    ax.plot([low, peak / bandwidth, high], [low * bandwidth, peak, peak], color=palette.LEVELS["hbm"], linewidth=1.2)
+    for i, (name, x, y) in enumerate(zip(found.column(found.columns[0].name), xs, ys, strict=True)):
+        ax.plot([x], [y], "o", color=COLOURS[i % len(COLOURS)], markersize=6, label=name)
+    ax.legend(fontsize=SIZE, frameon=False, labelcolor=palette.INK, loc="lower right")
+    ax.set_xscale("log")
+    ax.set_yscale("log")
+    ax.set_xlim(low, high)
+    _write_ticks(ax.xaxis, "FLOP/B")
+    _write_ticks(ax.yaxis, _unit(found, reached))
+    ax.grid(which="major", color=palette.RULE, linewidth=0.4)
 
 
 def _write_ticks(axis: Any, unit: str) -> None:

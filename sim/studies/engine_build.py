@@ -17,7 +17,7 @@ from sim.studies import runs
 from sim.studies.study import Cell, Chart, Finding, Study, Table, ratio, table
 
 MODEL, TOKENS = "llama3-8b", 2048
-CLAIM = "several times (engines)"
+CLAIM = "several times, makers of engines"
 
 
 @dataclass(frozen=True)

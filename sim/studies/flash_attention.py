@@ -17,7 +17,7 @@ from workloads.attention import Attention
 LENGTHS = (256, 512, 1024, 2048, 4096, 8192, 16384)
 MATH_LENGTHS = 2048
 HEADS, KV_HEADS, HEAD_DIM = 32, 8, 128
-CLAIM = "2 to 4 (papers)"
+CLAIM = "2 to 4, papers"
 
 
 def attention(length: int, causal: bool, dtype: str) -> Attention:

@@ -44,7 +44,7 @@ def study(gpu: Gpu) -> Study:
                 Finding(f"Rank 16 over none, {phase}", over(phase, "rank 16", "none or merged"), "ratio")
                 for phase in PHASES
             ),
-            Finding("More FLOPs with rank 16, prefill", _more(found, "FLOPs of a prefill"), "share"),
+            Finding("More FLOPs with rank 16, prefill", _more(found, "FLOPs"), "share"),
             Finding("More weights with rank 16", _more(found, "weights"), "share"),
             Finding(
                 "Eight adapters over one, decode, batch 32",
@@ -76,5 +76,5 @@ def _table(gpu: Gpu) -> Table:
         times = [None if each is None else each.time_s for each in results]
         rows.append((name, *times, last.shown.n_kernels, last.shown.step.model_flops, last.memory.largest("weights")))
     heads = {"adapters": "text", **dict.fromkeys(PHASES, "s")}
-    rest = {"kernels of a prefill": "count", "FLOPs of a prefill": "FLOP", "weights": "B"}
-    return table("Time of a step", heads | rest, rows)
+    rest = {"kernels": "count", "FLOPs": "FLOP", "weights": "B"}
+    return table("Time of a step; kernels and FLOPs of the prefill", heads | rest, rows)

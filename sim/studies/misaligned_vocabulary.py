@@ -9,7 +9,7 @@ from __future__ import annotations
 from hwmodels.spec import Gpu
 from sim.operation import Kernels
 from sim.studies import runs
-from sim.studies.study import Cell, Chart, Finding, Study, Table, ratio, table
+from sim.studies.study import Cell, Chart, Finding, Study, Table, counted, ratio, table
 from workloads.gemm import Gemm
 
 WIDTH = 768
@@ -35,7 +35,7 @@ def study(gpu: Gpu) -> Study:
         (times, taken),
         (
             *(
-                Finding(f"{rows:,} rows: 50,257 takes longer than 50,304", each, "ratio")
+                Finding(f"{counted(rows, 'row')}: 50,257 takes longer than 50,304", each, "ratio")
                 for rows, each in zip(ROWS, slower, strict=True)
             ),
             Finding("More to compute with 50,304", VOCABULARIES[-1] / VOCABULARIES[0] - 1, "share"),

@@ -1,7 +1,7 @@
 """Llama-3-8B's prefill and decode on the roofline: what each does for a byte of HBM, and which roof it meets.
 
 Fully fused, launched as a graph. Intensity is the model's FLOPs for each HBM byte that its kernels moved; the ridge is
-where the roofs of tensor cores and HBM meet.
+where the roofs of tensor cores and HBM meet. "of peak": model FLOPs utilisation, "of HBM": of the pins' bandwidth.
 """
 
 from __future__ import annotations
@@ -21,31 +21,35 @@ def study(gpu: Gpu) -> Study:
     """Raises `ConfigError` where the model does not fit."""
     prefills = {f"prefill of {n:,}": _phase(gpu, "prefill", 1, n) for n in PREFILLS}
     decodes = {f"decode, batch {n}": _phase(gpu, "decode", n, CONTEXT) for n in BATCHES}
+    results = {**prefills, **decodes}
+    work = table(
+        f"What there is to do, decode behind {CONTEXT:,} tokens",
+        {"phase": "text", "time": "s", "time a token": "s", "model FLOPs": "FLOP", "HBM bytes": "B"},
+        [_work(name, result) for name, result in results.items()],
+    )
     points = table(
-        f"Phases, decode behind {CONTEXT:,} tokens",
+        "On the roofline",
         {
             "phase": "text",
-            "time": "s",
-            "time a token": "s",
-            "model FLOPs": "FLOP",
-            "HBM bytes": "B",
             "intensity": "FLOP/B",
-            "model FLOPs utilisation": "share",
-            "HBM bandwidth utilisation": "share",
+            "reached": "FLOP/s",
+            "of peak": "share",
+            "of HBM": "share",
             "limited by": "text",
         },
-        [_row(name, result) for name, result in {**prefills, **decodes}.items()],
+        [_point(name, result) for name, result in results.items()],
     )
     last = next(iter(prefills.values())).shown
-    ridge = peak_flops_per_s(gpu, last.step) / (gpu.hbm.bandwidth_gb_per_s * 1e9)
+    roofs = gpu.hbm.bandwidth_gb_per_s * 1e9, peak_flops_per_s(gpu, last.step)
+    ridge = roofs[1] / roofs[0]
     by_name = dict(zip(points.column("phase"), points.column("intensity"), strict=True))
-    tokens = dict(zip(points.column("phase"), points.column("time a token"), strict=True))
+    tokens = dict(zip(work.column("phase"), work.column("time a token"), strict=True))
     long, one = f"prefill of {PREFILLS[-2]:,}", f"decode, batch {BATCHES[0]}"
     return Study(
         "prefill-decode",
         "How far apart prefill and decode lie on the roofline (Llama-3-8B)",
         gpu.label,
-        (points,),
+        (work, points),
         (
             Finding("Ridge of the roofline", ridge, "FLOP/B"),
             Finding(f"Intensity of the {long} over {one}", ratio(by_name[long], by_name[one]), "ratio"),
@@ -57,7 +61,7 @@ def study(gpu: Gpu) -> Study:
                 "count",
             ),
         ),
-        Chart(("model FLOPs utilisation", "HBM bandwidth utilisation")),
+        Chart(("reached",), 1, roofs),
     )
 
 
@@ -65,16 +69,13 @@ def _phase(gpu: Gpu, phase: str, batch: int, tokens: int) -> LlmResult:
     return runs.llm(gpu, MODEL, phase, batch, tokens, fusion="full")
 
 
-def _row(name: str, result: LlmResult) -> tuple[Cell, ...]:
-    step, moved = result.shown, runs.step_hbm_bytes(result.shown)
-    return (
-        name,
-        result.time_s,
-        result.time_s / result.tokens,
-        step.step.model_flops,
-        moved,
-        step.step.model_flops / moved,
-        step.model_flops_utilisation,
-        step.bandwidth_utilisation,
-        result.by_limiter()[0].name,
-    )
+def _work(name: str, result: LlmResult) -> tuple[Cell, ...]:
+    flops = result.shown.step.model_flops
+    return name, result.time_s, result.time_s / result.tokens, flops, runs.step_hbm_bytes(result.shown)
+
+
+def _point(name: str, result: LlmResult) -> tuple[Cell, ...]:
+    step = result.shown
+    flops, limiter = step.step.model_flops, result.by_limiter()[0].name
+    shares = step.model_flops_utilisation, step.bandwidth_utilisation
+    return name, flops / runs.step_hbm_bytes(step), flops / step.wall_s, *shares, limiter

@@ -10,7 +10,7 @@ from __future__ import annotations
 from hwmodels.spec import Gpu
 from sim.sparse import sparse_time_s
 from sim.studies import runs
-from sim.studies.study import Cell, Chart, Finding, Study, Table, attempt, ratio, table
+from sim.studies.study import Cell, Chart, Finding, Study, Table, attempt, counted, ratio, table
 from workloads.compress import unstructured
 from workloads.gemm import Gemm
 
@@ -39,10 +39,10 @@ def study(gpu: Gpu) -> Study:
         (two_of_four, unordered),
         (
             Finding("Bytes of weights, dense over 2:4", dense.b_bytes / sparse.b_bytes, "ratio"),
-            Finding("Largest speed-up of 2:4", max(gains, default=None), "ratio", "up to 2 (the GPU's maker)"),
+            Finding("Largest speed-up of 2:4", max(gains, default=None), "ratio", "up to 2, the GPU's maker"),
             Finding("Least speed-up of 2:4", min(gains, default=None), "ratio"),
             *(
-                Finding(f"Unstructured weights break even at a density of, {rows} rows", density, "share")
+                Finding(f"Density at which unstructured weights break even, {counted(rows, 'row')}", density, "share")
                 for rows, density in zip(FEW_ROWS, breaks, strict=True)
             ),
         ),

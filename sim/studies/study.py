@@ -55,10 +55,12 @@ class Finding:
 @dataclass(frozen=True)
 class Chart:
     """What to draw of a table: columns `ys`, all in one unit, over the first column (numbers: lines on logarithmic
-    axes; names: bars)."""
+    axes; names: bars). With `roofs` (bytes a second, FLOP/s), a roofline: the one of `ys` over "intensity".
+    """
 
     ys: tuple[str, ...]
     table: int = 0
+    roofs: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,11 @@ def saved(before: Cell, after: Cell) -> float | None:
     """Part of `before` that is saved; negative where more is needed."""
     left = ratio(after, before)
     return None if left is None else 1.0 - left
+
+
+def counted(n: int, noun: str) -> str:
+    """1, "row" -> "1 row"."""
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def first_where(table: Table, wanted: Callable[..., bool], *columns: str) -> Cell:
