@@ -144,7 +144,7 @@ def _copy(work: Stream) -> StreamKernel:
 
 def _bare(name: str, work: Stream, n_ctas: int, threads: int, registers: int = 32) -> StreamKernel:
     op = OPS[work.op]
-    data = op.inputs * work.fan_in * work.elements * work.element_bytes
+    data = work.n_inputs * work.fan_in * work.elements * work.element_bytes
     beside = op.row_bytes * work.rows
     reads, writes = (0, beside) if work.op in ("quantize", "argmax") else (beside, 0)
     return StreamKernel(
@@ -155,7 +155,7 @@ def _bare(name: str, work: Stream, n_ctas: int, threads: int, registers: int = 3
         read_bytes=data,
         write_bytes=work.write_bytes + writes,
         flops=work.flops,
-        trips=float(op.inputs > 0),
+        trips=float(work.n_inputs > 0),
         vector_bytes=op.vectors * work.width * work.element_bytes + reads,
     )
 
@@ -163,7 +163,7 @@ def _bare(name: str, work: Stream, n_ctas: int, threads: int, registers: int = 3
 def _vectorised(work: Stream, s: Streaming) -> StreamKernel:
     n_ctas = _ceil(work.elements, VECTOR_ELEMENTS)
     per_thread = VECTOR_ELEMENTS // VECTOR_THREADS
-    cycles, issue = _arithmetic(work.op, s)
+    cycles, issue = _arithmetic(work, s)
     return replace(
         _bare("vectorized_elementwise", work, n_ctas, VECTOR_THREADS),
         cycles=cycles * per_thread + s.strided_thread_cycles * (work.op == "concat"),
@@ -172,8 +172,13 @@ def _vectorised(work: Stream, s: Streaming) -> StreamKernel:
     )
 
 
-def _arithmetic(op: str, s: Streaming) -> tuple[float, float]:
+def _arithmetic(work: Stream, s: Streaming) -> tuple[float, float]:
     """(cycles an element of a thread takes, cycles of the SM it takes)."""
+    links = [_link(op, s) for op in work.chain or (work.op,)]
+    return math.fsum(thread for thread, _ in links), math.fsum(issue for _, issue in links)
+
+
+def _link(op: str, s: Streaming) -> tuple[float, float]:
     times = DERIVATIVE if op.endswith("_backward") else 1
     if op in ("silu", "silu_mul", "silu_backward"):
         return times * s.silu_thread_cycles, times * s.silu_issue_cycles
@@ -188,7 +193,7 @@ def _strided(work: Stream, s: Streaming) -> StreamKernel:
         _bare("elementwise", work, n_ctas, VECTOR_THREADS, 20),
         trips=STRIDED_TRIPS,
         long_code=True,
-        cycles=(s.strided_thread_cycles + _arithmetic(work.op, s)[0]) * STRIDED_ELEMENTS / VECTOR_THREADS,
+        cycles=(s.strided_thread_cycles + _arithmetic(work, s)[0]) * STRIDED_ELEMENTS / VECTOR_THREADS,
         issue_cycles=s.strided_issue_cycles * min(work.elements, STRIDED_ELEMENTS),
     )
 
