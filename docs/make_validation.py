@@ -41,6 +41,7 @@ PUBLIC = {
     "v100_pcie_32gb": "event_gemm",
     "t4": "event_gemm",
 }
+PUBLIC_ATTENTION = ("a100_sxm_80gb", "h100_sxm", "l40s")
 PUBLIC_ROWS = 200
 """Rows of each public table, in proportion to their groups; parts of 48 rows were off by 1 to 3 points."""
 ABLATION_ROWS = 120
@@ -71,7 +72,8 @@ def main(what: str) -> None:
         reports += [validate(gpu, measured_path(FURTHER, table)) for table in LLM_FURTHER]
         (DOCS / "validation-llm.md").write_text(markdown(reports, "Validation on language models"), encoding="utf-8")
     if what in ("others", "all"):
-        reports = [validate(load_gpu(gpu), measured_path(gpu, kind), limit=PUBLIC_ROWS) for gpu, kind in PUBLIC.items()]
+        tables = [*PUBLIC.items(), *((gpu, "public_attention") for gpu in PUBLIC_ATTENTION)]
+        reports = [validate(load_gpu(gpu), measured_path(gpu, kind), limit=PUBLIC_ROWS) for gpu, kind in tables]
         (DOCS / "validation-gpus.md").write_text(markdown(reports, "Validation on other GPUs"), encoding="utf-8")
 
 

@@ -19,10 +19,16 @@ import pytest
 from hwmodels import load_gpu
 from sim import engine, simulate
 from sim import kernel as seam
+from sim.llm import simulate_llm
 from sim.machine import build_machine
+from sim.operation import kernels_on
 from sim.schedule.plan import build_plan
+from sim.step import run_step
 from tests.kernel_runs import multistage, persistent
-from workloads import Gemm
+from workloads import Gemm, load_model
+from workloads.execution import Execution
+from workloads.llm import Llm
+from workloads.training import Training, forward_step
 
 ROOT = Path(__file__).parent.parent.parent
 GPU = load_gpu("h200_sxm")
@@ -105,6 +111,39 @@ def test_choose_and_simulate(benchmark, tile):
     benchmark.pedantic(simulate, (Gemm(1024, 1024, 1024), GPU), {"tile": tile}, rounds=2, warmup_rounds=1)
 
 
+# Language models.
+LARGE = load_gpu("h200_sxm", ("hbm.capacity_gb=2000",))
+LLAMA = load_model("llama3-8b")
+
+
+def test_decode_step(benchmark):
+    """Llama-3-8B, what it launches known from a step before."""
+    request = Llm(LLAMA, "decode", batch=8, context=4096)
+    benchmark.pedantic(simulate_llm, (request, GPU), rounds=5, warmup_rounds=1)
+    assert best(benchmark) <= 0.060
+
+
+@pytest.mark.parametrize(
+    ("request_", "target_s"),
+    [
+        (Llm(load_model("llama3-70b"), "prefill", tokens=8192), 1.5),
+        (Llm(LLAMA, "generate", tokens=512, new_tokens=256), 1.0),
+    ],
+    ids=["llama3-70b prefill 8192", "llama3-8b generate 256"],
+)
+def test_phase(benchmark, request_, target_s):
+    """With no kernel known before."""
+    benchmark.pedantic(simulate_llm, (request_, LARGE), setup=kernels_on.cache_clear, rounds=3, warmup_rounds=1)
+    assert best(benchmark) <= target_s
+
+
+def test_layer_of_gpt3(benchmark):
+    """Batch 8, 2,048 tokens, no kernel known before."""
+    step = forward_step(load_model("gpt3-175b").with_layers(1), Execution(), Training(layers_only=True), 8, 2048)
+    benchmark.pedantic(run_step, (step, LARGE), setup=kernels_on.cache_clear, rounds=3, warmup_rounds=1)
+    assert best(benchmark) <= 0.5
+
+
 # Whole processes.
 def process(*args: str, **environment: str) -> None:
     """Run `tilewalk` with its modules compiled to bytecode, as pip leaves them."""
@@ -122,8 +161,12 @@ def process(*args: str, **environment: str) -> None:
 
 @pytest.mark.parametrize(
     ("args", "target_s"),
-    [(("gemm", "4096", "4096", "4096"), 1.5), (("--help",), 0.4)],
-    ids=["gemm 4096 4096 4096", "--help"],
+    [
+        (("gemm", "4096", "4096", "4096"), 1.5),
+        (("llm", "--model", "llama3-8b", "--phase", "decode", "--no-advise"), 3.0),
+        (("--help",), 0.4),
+    ],
+    ids=["gemm 4096 4096 4096", "llm llama3-8b decode", "--help"],
 )
 def test_command(benchmark, tmp_path, args, target_s):
     """`tilewalk` from start to exit, numba's cache warm."""
