@@ -18,9 +18,9 @@ from sim.result import KernelResult, main_kernel
 from sim.schedule.choose import candidates
 from sim.schedule.config import KernelConfig
 from sim.streaming import stream_kernels
-from workloads.attention import Attention
 from workloads.gemm import Gemm
 from workloads.operations import Work
+from workloads.stream import Stream
 
 Resident = Mapping[str, float]
 """Role of an operand -> the part of it that is in L2 when the first kernel starts."""
@@ -61,7 +61,7 @@ class Kernels:
     def config_of(self, gemm: Gemm) -> KernelConfig:
         """The configuration chosen for a GEMM."""
         if gemm not in self._configs:
-            self.of(gemm)
+            self._configs[gemm] = self._chosen(gemm)
         return self._configs[gemm]
 
     def choose(self, gemm: Gemm, config: KernelConfig) -> None:
@@ -69,35 +69,32 @@ class Kernels:
         self._configs[gemm] = config
 
     def _run(self, work: Work, resident: Resident, options: Options) -> tuple[KernelResult, ...]:
+        if isinstance(work, Stream):
+            return stream_kernels(work, self.gpu, options, resident=resident)
         if isinstance(work, Gemm):
             parts = resident.get("a", 0.0), resident.get("b", 0.0)
-            return _behind_others(self._gemm(work, parts, options).kernels, self.gpu)
-        if isinstance(work, Attention):
+            kernels = run_call(work, self.config_of(work), self.gpu, options, resident=parts).kernels
+        else:
             known = {role: part for role, part in resident.items() if role in ATTENTION_ROLES}
             kernels = attention_kernels(work, self.gpu, options, backend=self.attention, resident=known)
-            return _behind_others(kernels, self.gpu)
-        return stream_kernels(work, self.gpu, options, resident=resident)
+        return kernels if resident.get("code") else _behind_others(kernels, self.gpu)
 
-    def _gemm(self, gemm: Gemm, resident: tuple[float, float], options: Options) -> Call:
-        """With its configuration, or the fastest of those that may be."""
-        if gemm in self._configs:
-            return run_call(gemm, self._configs[gemm], self.gpu, options, resident=resident)
+    def _chosen(self, gemm: Gemm) -> KernelConfig:
+        """The fastest of those that may be, on an L2 that holds nothing of it."""
         configs, most = candidates(gemm, self.gpu, None, self.tile)
         calls: list[Call] = []
         refusals: list[ConfigError] = []
         for config in configs:
             try:
                 check_partial_sums(gemm, config, self.gpu, False)
-                calls.append(run_call(gemm, config, self.gpu, options, resident=resident))
+                calls.append(run_call(gemm, config, self.gpu, self.options))
             except ConfigError as error:
                 refusals.append(error)
             if len(calls) == most:
                 break
         if not calls:
             raise refusals[0]
-        best = min(calls, key=lambda call: call.time_s)
-        self._configs[gemm] = best.plan.config
-        return best
+        return min(calls, key=lambda call: call.time_s).plan.config
 
 
 def _behind_others(kernels: tuple[KernelResult, ...], gpu: Gpu) -> tuple[KernelResult, ...]:

@@ -26,16 +26,14 @@ class L2Contents:
         self._last: Work | None = None
 
     def before(self, operation: Operation, tensors: Mapping[str, Tensor]) -> dict[str, float]:
-        """Role of each operand ("code" of a stream: the kernel itself, there where the same ran just before) -> the
-        part of it that is there; of all its tensors together, where a role has several, in `STEPS` steps, rounded
-        down."""
+        """Role of each operand ("code": the kernel itself, there where the same ran just before) -> the part of it that
+        is there; of all its tensors together, where a role has several, in `STEPS` steps, rounded down."""
         roles: dict[str, list[Tensor]] = {}
         for role, name in operation.reads:
             roles.setdefault(role, []).append(tensors[name])
         left = self._left(operation, tensors) if isinstance(operation.work, Stream) else 1.0
         found = {role: self._part(operation, held, left) for role, held in roles.items()}
-        if isinstance(operation.work, Stream):
-            found["code"] = float(operation.work == self._last)
+        found["code"] = float(operation.work == self._last)
         return {role: part for role, part in found.items() if part}
 
     def _left(self, operation: Operation, tensors: Mapping[str, Tensor]) -> float:

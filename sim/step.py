@@ -132,8 +132,9 @@ def run_step(
     ran = _run(known, asked)
     cap = None
     by_power = options.sustained and options.clock_mhz is None and "clock" not in options.without
-    if by_power and _watts(ran) > limit_w(gpu):
-        cap, ran = _capped(known, gpu, asked, ran)
+    gap = _gap(_played(step, ran, gpu, launch, stream_weights), ran, gpu)
+    if by_power and _load_w([gap, *_parts(ran)]) > limit_w(gpu):
+        cap, ran = _capped(known, gpu, asked, ran, gap)
     return StepResult(step, gpu, ran, _played(step, ran, gpu, launch, stream_weights), launch, cap)
 
 
@@ -154,23 +155,35 @@ def _run(
 
 
 # The board's power.
-def _watts(ran: Sequence[Ran]) -> float:
-    return _load_w([(each.time_s, each.energy_j) for each in ran])
+def _parts(ran: Sequence[Ran]) -> list[tuple[float, float]]:
+    return [(each.time_s, each.energy_j) for each in ran]
+
+
+def _gap(host: HostOutcome, ran: Sequence[Ran], gpu: Gpu) -> tuple[float, float]:
+    """Seconds in which no kernel runs, and joules of the idle board."""
+    spans = [span for span in host.spans if span.lane == "stream"]
+    idle_s = spans[-1].end_s - spans[0].start_s - sum(each.time_s for each in ran)
+    return max(1e-9, idle_s), max(1e-9, idle_s) * (gpu.power.idle_w + gpu.power.clocks_w)
 
 
 def _load_w(parts: Sequence[tuple[float, float]]) -> float:
-    """Power that sets the clock, of (seconds, joules) of each operation: the root of the mean square over time.
+    """Power that sets the clock, of (seconds, joules) of each operation and of what is idle: the root of the mean
+    square over time.
 
-    The clock follows power within milliseconds down and slowly up, so that hungry operations count for more: with the
-    plain mean, products of whole stacks come out 6 % fast, by energy spent (of higher power still) 3 % fast, but
-    whole prefills 3 % slow (decoder_stack.csv, decoder_stack_kernels.csv).
+    The clock follows power within milliseconds down and slowly up, so that hungry operations count for more. That it
+    is the square is chosen: with the plain mean, products of whole stacks come out 6 % fast, by energy spent (of higher
+    power still) 3 % fast, but whole prefills 3 % slow (llama2-7b and llama3-8b of decoder_stack.csv).
     """
     total_s = sum(time_s for time_s, _ in parts)
     return math.sqrt(sum(energy_j**2 / time_s for time_s, energy_j in parts) / total_s)
 
 
 def _capped(
-    known: Kernels, gpu: Gpu, asked: Sequence[tuple[Operation, dict[str, float]]], burst: tuple[Ran, ...]
+    known: Kernels,
+    gpu: Gpu,
+    asked: Sequence[tuple[Operation, dict[str, float]]],
+    burst: tuple[Ran, ...],
+    gap: tuple[float, float],
 ) -> tuple[float, tuple[Ran, ...]]:
     """The highest cap of the clock at which the step's power is within the board's limit, and the step at it.
 
@@ -183,7 +196,7 @@ def _capped(
     least, most = low_mhz / 4, max(_mhz(each) for each in burst)
     for _ in range(SEARCH_STEPS):
         middle = (least + most) / 2
-        if _interpolated_w(burst, low, low_mhz, middle) > limit_w(gpu):
+        if _load_w([gap, *_interpolated(burst, low, low_mhz, middle)]) > limit_w(gpu):
             most = middle
         else:
             least = middle
@@ -196,15 +209,17 @@ def _mhz(ran: Ran) -> float:
     return max(ran.kernels, key=lambda kernel: kernel.time_s).sm_mhz
 
 
-def _interpolated_w(burst: Sequence[Ran], low: Sequence[Ran], low_mhz: float, cap_mhz: float) -> float:
-    """Power where kernels run at `cap_mhz` at most."""
+def _interpolated(
+    burst: Sequence[Ran], low: Sequence[Ran], low_mhz: float, cap_mhz: float
+) -> list[tuple[float, float]]:
+    """Seconds and joules of each operation where kernels run at `cap_mhz` at most."""
     parts = []
     for fast, slow in zip(burst, low, strict=True):
         own = _mhz(fast)
         share = 0.0 if own <= cap_mhz or own <= low_mhz else (1 / cap_mhz - 1 / own) / (1 / low_mhz - 1 / own)
         time_s = fast.time_s + share * (slow.time_s - fast.time_s)
         parts.append((time_s, fast.energy_j + share * (slow.energy_j - fast.energy_j)))
-    return _load_w(parts)
+    return parts
 
 
 # The host.

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sim.validation.columns import parse_choice, parse_count
+from sim.validation.stacks import CHOICE
 from sim.validation.timed import TimedTable
 from workloads.execution import Execution
 from workloads.models.catalog import load_model
@@ -66,9 +67,9 @@ def _time_us(step: Step, gpu: Gpu) -> float:
     from sim.call import Options
     from sim.step import run_step
 
-    result = run_step(step, gpu, launch="eager")
+    result = run_step(step, gpu, launch="eager", tile=CHOICE)
     if CALLS_BEFORE * result.wall_s * 1e3 > gpu.activity.sustain_ms:
-        result = run_step(step, gpu, Options(sustained=True), launch="eager")
+        result = run_step(step, gpu, Options(sustained=True), launch="eager", tile=CHOICE)
     spans = [span for span in result.host.spans if span.lane == "stream"]
     return spans[-1].end_s * 1e6
 
