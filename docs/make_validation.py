@@ -1,10 +1,11 @@
 """Replay the measured tables that are shipped, and write what the project says of its own error.
 
-Usage: python docs/make_validation.py [h200 | others]
+Usage: python docs/make_validation.py [h200 | llm | others]
 
-`h200` writes docs/validation.md and sim/validation/expected_errors.toml, which `tilewalk gemm` quotes; `others` writes
-docs/validation-gpus.md from part of each public table; without an argument, all three. About eight and thirteen minutes
-on two cores; run it after any change to the engine or to a GPU's constants.
+`h200` writes docs/validation.md and sim/validation/expected_errors.toml, which `tilewalk gemm` quotes; `llm` writes
+docs/validation-llm.md of attention, kernels bound by memory, whole stacks and training; `others` writes
+docs/validation-gpus.md from part of each public table; without an argument, all of them. About eight, four and thirteen
+minutes on two cores; run it after any change to the engine or to a GPU's constants.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ GPU = "h200_sxm"
 TABLES = ("gemm", "tile_sweep", "counters")
 FURTHER, FURTHER_TABLES = "h200_sxm_further", ("gemm_again", "gemm_more", "tile_more", "counters_more", "gemm_short")
 """Nothing was fitted to these; rows named pitch and those of tf32 gave three values."""
+LLM_TABLES = (
+    "attention", "elementwise", "extra_ops", "decoder_stack", "decoder_stack_kernels", "training_steps",
+)  # fmt: skip
+LLM_FURTHER = (
+    "attention_more", "attention_backward", "elementwise_more", "extra_more", "stacks_more", "stack_kernels_more",
+    "training_more",
+)  # fmt: skip
+"""Nothing was fitted to stacks and training steps; of the others, even-hash shapes of some were fitted to."""
 PUBLIC = {
     "a100_sxm_80gb": "graph_gemm",
     "h100_sxm": "graph_gemm",
@@ -56,6 +65,11 @@ def main(what: str) -> None:
         (DOCS / "validation.md").write_text(page, encoding="utf-8")
         draw_errors([*reports, *further[:2]]).savefig(DOCS / PICTURE, dpi=120)
         write_expected_errors(reports)
+    if what in ("llm", "all"):
+        gpu = load_gpu(GPU)
+        reports = [validate(gpu, measured_path(GPU, table)) for table in LLM_TABLES]
+        reports += [validate(gpu, measured_path(FURTHER, table)) for table in LLM_FURTHER]
+        (DOCS / "validation-llm.md").write_text(markdown(reports, "Validation on language models"), encoding="utf-8")
     if what in ("others", "all"):
         reports = [validate(load_gpu(gpu), measured_path(gpu, kind), limit=PUBLIC_ROWS) for gpu, kind in PUBLIC.items()]
         (DOCS / "validation-gpus.md").write_text(markdown(reports, "Validation on other GPUs"), encoding="utf-8")
@@ -63,6 +77,6 @@ def main(what: str) -> None:
 
 if __name__ == "__main__":
     asked = sys.argv[1:] or ["all"]
-    if len(asked) > 1 or asked[0] not in ("h200", "others", "all"):
-        sys.exit("usage: python docs/make_validation.py [h200 | others]")
+    if len(asked) > 1 or asked[0] not in ("h200", "llm", "others", "all"):
+        sys.exit("usage: python docs/make_validation.py [h200 | llm | others]")
     main(asked[0])

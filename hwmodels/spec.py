@@ -216,6 +216,8 @@ class Launch(Section):
     graph_us: float = quantity(0, 100_000, "from one empty kernel to the next inside a graph")
     sync_us: float = quantity(0, 1e6, "one launch and waiting for its end")
     eager_us: float = constant(0, 100_000, "host time that an eager PyTorch program spends on one operation of a model")
+    checkpoint_us: float = constant(0, 1e6, "host time of an eager program to enter a layer that it will run again")
+    recompute_us: float = constant(0, 1e6, "host time of an eager program to run such a layer again, beside operations")
 
 
 class Kernel(Section):
@@ -262,6 +264,7 @@ class Streaming(Section):
     """Kernels that move data and compute little. `*_thread_cycles`: what an element takes a thread of a lone CTA, waits
     for its own instructions included; `*_issue_cycles`: what it takes of an SM whose CTAs all compute."""
 
+    trip_cycles: float = constant(0, 1e6, "of a round trip to L2, the part that passes at the SM's clock")
     cta_ns: float = constant(0, 1000, "from one CTA to the next of a grid of many short CTAs, over the whole GPU")
     code_us: float = constant(
         0, 1000, "fetching the instructions of a kernel that other kernels have driven out of the caches"
@@ -287,7 +290,8 @@ class Streaming(Section):
     softmax_cycles: float = constant(0, 1e6, "element of softmax beside exponentials and division")
     softmax_scalar_cycles: float = constant(0, 1e6, "the same where a thread's elements are loaded one by one")
     gather_weight: float = constant(0, 100, "HBM time of a byte of rows picked by index, one of a long read being 1")
-    adamw_thread_cycles: float = constant(0, 1e6, "element of the fused AdamW update")
+    adamw_issue_cycles: float = constant(0, 1e6, "element of the fused AdamW update")
+    column_issue_cycles: float = constant(0, 1e6, "element of sums over rows")
 
 
 class SplitK(Section):

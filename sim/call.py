@@ -28,13 +28,13 @@ class Options:
     clock_mhz: float | None = None
     full: bool = False
     trace: bool = False
-    quick: bool = False
-    """Sample long kernels sooner, after some waves: for whole models."""
     without: frozenset[str] = frozenset()
     sustained: bool = False
     """The same kernel ran for longer than `activity.sustain_ms` before: the clock that the board's power leaves."""
     data: str = "random"
     """What A and B hold, one of `workloads.gemm.DATA`: energy depends on it."""
+    quick: bool = False
+    """Sample long kernels sooner, after some waves: for whole models."""
 
     def describe(self) -> dict[str, Any]:
         """As `Result.options` holds them."""

@@ -149,8 +149,9 @@ class LlmResult:
 
 
 def operation_name(ran: Ran) -> str:
-    """An operation's name without the number of its expert."""
-    return _NUMBERED.sub("experts: ", ran.operation.name)
+    """An operation's name without the number of its expert, or the parameter whose gradients it adds up."""
+    name = ran.operation.name
+    return "accumulate gradients" if name.startswith("accumulate ") else _NUMBERED.sub("experts: ", name)
 
 
 def limiter_of(kernel: KernelResult) -> str:

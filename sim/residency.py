@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hwmodels.spec import Gpu
-from workloads.operations import Operation, Tensor
+from workloads.operations import Operation, Tensor, Work
 from workloads.stream import Stream
 
 STEPS = 8
@@ -23,23 +23,38 @@ class L2Contents:
     def __init__(self, gpu: Gpu) -> None:
         self.capacity_bytes = int(gpu.l2.capacity_mib * 2**20 / gpu.l2.partitions)
         self._held: dict[str, int] = {}
+        self._last: Work | None = None
 
     def before(self, operation: Operation, tensors: Mapping[str, Tensor]) -> dict[str, float]:
-        """Role of each operand -> the part of it that is there; of all its tensors together, where a role has several,
-        in `STEPS` steps, rounded down."""
+        """Role of each operand ("code" of a stream: the kernel itself, there where the same ran just before) -> the
+        part of it that is there; of all its tensors together, where a role has several, in `STEPS` steps, rounded
+        down."""
         roles: dict[str, list[Tensor]] = {}
         for role, name in operation.reads:
             roles.setdefault(role, []).append(tensors[name])
-        found = {role: self._part(operation, held) for role, held in roles.items()}
+        left = self._left(operation, tensors) if isinstance(operation.work, Stream) else 1.0
+        found = {role: self._part(operation, held, left) for role, held in roles.items()}
+        if isinstance(operation.work, Stream):
+            found["code"] = float(operation.work == self._last)
         return {role: part for role, part in found.items() if part}
 
-    def _part(self, operation: Operation, operands: list[Tensor]) -> float:
+    def _left(self, operation: Operation, tensors: Mapping[str, Tensor]) -> float:
+        """Of what is there, the part still there when its turn comes: what a stream brings in meanwhile pushes out
+        what was used longest ago, which is what it would read next."""
+        wanted = {name: _read_bytes(operation, tensors[name]) for _, name in operation.reads}
+        held = sum(min(self._held.get(name, 0), n_bytes) for name, n_bytes in wanted.items())
+        written = sum(_written_bytes(operation, tensors[name]) for name in operation.writes if name not in wanted)
+        brought = sum(wanted.values()) - held + written
+        return min(1.0, max(0, self.capacity_bytes - held) / brought) if brought else 1.0
+
+    def _part(self, operation: Operation, operands: list[Tensor], left: float) -> float:
         wanted = [_read_bytes(operation, tensor) for tensor in operands]
         held = sum(min(self._held.get(t.name, 0), n_bytes) for t, n_bytes in zip(operands, wanted, strict=True))
-        return held * STEPS // max(1, sum(wanted)) / STEPS
+        return left * held * STEPS // max(1, sum(wanted)) / STEPS
 
     def after(self, operation: Operation, tensors: Mapping[str, Tensor]) -> None:
         """What the operation touched moves to the front."""
+        self._last = operation.work
         for _, name in operation.reads:
             self.touch(tensors[name], _read_bytes(operation, tensors[name]))
         for name in operation.writes:

@@ -17,11 +17,13 @@ if TYPE_CHECKING:
 
 
 class Issued(NamedTuple):
-    """One kernel: its operation's name, its seconds, and whether it is its operation's first."""
+    """One kernel: its operation's name, its seconds, whether it is its operation's first, and seconds that an eager
+    program spends before it beyond asking for it."""
 
     name: str
     time_s: float
     first: bool
+    host_s: float = 0.0
 
 
 def play_kernels(kernels: Sequence[Issued], resident_bytes: int, gpu: Gpu, launch: str) -> HostOutcome:
@@ -35,7 +37,8 @@ def play_kernels(kernels: Sequence[Issued], resident_bytes: int, gpu: Gpu, launc
     for i, kernel in enumerate(kernels):
         if launch != "graph" or i == 0:
             began_s = host_s
-            host_s += (costs.eager_us if launch == "eager" and kernel.first else costs.stream_us) * 1e-6
+            eager = launch == "eager" and kernel.first
+            host_s += (costs.eager_us if eager else costs.stream_us) * 1e-6 + (kernel.host_s if eager else 0.0)
             spans.append(HostSpan("host", f"launch {kernel.name}", began_s, host_s))
         start_s = max(host_s, ready_s)
         idle_s += start_s - ended_s

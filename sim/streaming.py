@@ -1,16 +1,18 @@
 """Kernels bound by memory, in closed form: elementwise, norms, softmax, copies, gathers, optimizer.
 
-    time = launch + one CTA's round trips + what takes longest of (SMs, HBM, L2, launching the CTAs)
+    time = launch + first round trip + waves of CTAs
 
-1. A CTA makes its round trips to memory one after another; where a grid fits the SMs in one wave, all its CTAs make
-   them at the same time and nothing hides them. The slowest of all lines asked for comes later than the first.
-2. An SM works through its CTAs as a closed queueing network: they wait for memory beside each other, and take turns at
-   the schedulers (`period_s`).
+1. A CTA makes its round trips to memory one after another. A round trip to L2 passes the SM's L1 at the SM's clock and
+   the rest at L2's, which stays the same under load, as HBM's does: kernels bound by it do not slow down with the SM
+   (hot.csv). The slowest of all lines asked for comes later than the first.
+2. The CTAs of a wave are launched one after another and work through a closed queueing network: they wait for round
+   trips beside each other, and take turns at their SM's schedulers and at the memory (`stays`).
 3. HBM reads what L2 does not hold and writes what L2 does not keep back, which is little: it writes dirty lines out
-   early. L2 spends time on reads, on filling what came from HBM, and on writes, which are dearer.
-4. A CTA after another is launched at a fixed rate.
-5. Where two of these take alike, they hinder each other, less so in a grid of many waves, whose CTAs have drifted
-   apart (`OVERLAP`).
+   early. L2 spends time on reads, on filling what came from HBM, and on writes, which are dearer. The slower of HBM
+   and L2 is the memory's server.
+4. Where a barrier parts reading from writing, CTAs that start together do either in step, and do not share the
+   memory between them (`StreamKernel.barrier`).
+5. A grid of short CTAs takes as long as launching them.
 6. A kernel whose code other kernels have driven out of the caches fetches it first.
 
 Not modelled: TLB misses, strides that favour some memory channels, atomics, registers that spill.
@@ -21,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,13 +35,11 @@ from sim.energy import energy_j
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows
 from sim.schedule.streams import StreamKernel, stream_launches
-from workloads.stream import OPS, Stream
+from workloads.stream import Stream
 
-OVERLAP = 3.0
-"""Exponent of the norm by which times of one wave add up that overlap: 1 would be none, infinity all. It grows with the
-number of waves. Least error on even-hash shapes of the H200's elementwise.csv."""
-SHORT_CODE = 0.5
-"""Time to fetch the code of a short kernel, a long one being 1 (decoder_stack_kernels.csv, llama2-7b)."""
+SHORT_CODE = 0.25
+"""Time to fetch the code of a short kernel, a long one being 1: least error of quarters (decoder_stack_kernels.csv,
+llama2-7b)."""
 ROLES = ("x", "w", "code")
 
 
@@ -65,6 +65,19 @@ class Traffic(NamedTuple):
     l2_time: float
 
 
+class Stays(NamedTuple):
+    """Seconds that a party spends in one pass through a wave: at the schedulers, at the memory, and elsewhere."""
+
+    sm: float
+    memory: float
+    elsewhere: float
+
+    @property
+    def total(self) -> float:
+        """All of the pass."""
+        return math.fsum(self)
+
+
 @dataclass(frozen=True)
 class Times:
     """Seconds of one launch by cause."""
@@ -72,40 +85,34 @@ class Times:
     floor_s: float
     """Outside the CTAs, fetching of code included."""
     trips_hbm_s: float
+    """Waiting for data that lies in HBM, beside what its bandwidth takes."""
     trips_l2_s: float
-    """Round trips of one CTA: what HBM adds to them, and the rest."""
+    """The rest of the round trips."""
     sm_s: float
-    """What the busiest SM takes beyond them."""
-    launch_s: float
+    """At the schedulers, and waiting for instructions."""
+    start_s: float
+    """What launching all CTAs one after another takes beyond."""
+    memory_s: float
+    """What the bandwidth of HBM or that of L2 takes."""
     hbm_s: float
     l2_s: float
-    exponent: float
-
-    @property
-    def trips_s(self) -> float:
-        """All round trips of one CTA."""
-        return self.trips_hbm_s + self.trips_l2_s
-
-    @cached_property
-    def rest_s(self) -> float:
-        """What the launch takes beyond them."""
-        parts = (self.sm_s, max(self.launch_s, self.hbm_s, self.l2_s))
-        most = max(parts)
-        if most <= 0.0:
-            return 0.0
-        return float(most * math.fsum((part / most) ** self.exponent for part in parts) ** (1.0 / self.exponent))
+    """How long each would take alone."""
 
     @property
     def total_s(self) -> float:
         """The kernel's time."""
-        return self.floor_s + self.trips_s + self.rest_s
+        return self.floor_s + self.trips_hbm_s + self.trips_l2_s + self.sm_s + self.start_s + self.memory_s
 
     def waits(self, filled: float) -> dict[str, float]:
-        """As `KernelResult.waits`; `filled` is the share of CTA slots that the grid uses. What lies beyond the round
-        trips counts as what takes longest of it."""
-        longest = {"mma": self.sm_s, "start": self.launch_s, "hbm": self.hbm_s, "l2": self.l2_s}
-        shares = {"mma": 0.0, "hbm": self.trips_hbm_s, "l2": self.trips_l2_s, "start": self.floor_s}
-        shares[max(longest, key=lambda name: longest[name])] += self.rest_s
+        """As `KernelResult.waits`; `filled` is the share of CTA slots that the grid uses. What the bandwidth takes
+        counts as that of the slowest."""
+        shares = {
+            "mma": self.sm_s,
+            "hbm": self.trips_hbm_s,
+            "l2": self.trips_l2_s,
+            "start": self.floor_s + self.start_s,
+        }
+        shares["hbm" if self.hbm_s >= self.l2_s else "l2"] += self.memory_s
         empty = dict.fromkeys(("sm_port", "barrier", "issue", "epilogue"), 0.0)
         return {**{name: filled * part / self.total_s for name, part in shares.items()}, **empty, "idle": 1.0 - filled}
 
@@ -114,15 +121,15 @@ def stream_kernels(
     work: Stream, gpu: Gpu, options: Options, *, resident: Mapping[str, float] | None = None
 ) -> tuple[KernelResult, ...]:
     """Every launch of `work`, in order. `resident`: the fractions that lie in L2 at the start (0 where absent) of "x",
-    what the operation reads of [rows, width] (and its vectors, where "w" is absent); of "w", vectors that all rows
-    share, and indices; of "code", the kernel's instructions (1 where the same kernel ran just before). What a first
+    what the operation reads of [rows, width]; of "w", vectors that all rows share, and indices; of "code", the
+    kernel's instructions (1 where the same kernel ran just before). What a first
     launch leaves to the next is found here. Results are shared between calls: not to be changed.
 
     Raises `ConfigError` for what is no such operation, another role, or a fraction outside 0 to 1.
     """
     if not isinstance(work, Stream):
         raise ConfigError(f"workload = {str(work)[:60]!r}: must be a workloads.stream.Stream")
-    return _launched(work, gpu, options, _held(work, resident or {}))
+    return _launched(work, gpu, options, _held(resident or {}))
 
 
 @lru_cache(maxsize=4096)
@@ -138,19 +145,14 @@ def _launched(work: Stream, gpu: Gpu, options: Options, held: Held) -> tuple[Ker
     return tuple(found)
 
 
-def _held(work: Stream, resident: Mapping[str, float]) -> Held:
-    """Where "w" is not told apart, "x" is of all that is read, of which the vectors were used longest ago."""
+def _held(resident: Mapping[str, float]) -> Held:
+    """A role that is absent lies elsewhere."""
     for role, fraction in resident.items():
         if role not in ROLES:
             raise ConfigError(f"resident role = {str(role)[:60]!r}: must be one of {', '.join(ROLES)}")
         if not 0.0 <= fraction <= 1.0:
             raise ConfigError(f"resident {role} = {fraction:g}: must be from 0 to 1")
-    held = Held(**{role: float(fraction) for role, fraction in resident.items()})
-    vectors = OPS[work.op].vectors * work.width * work.element_bytes
-    if "w" in resident or not vectors:
-        return held
-    n_bytes, data = held.x * work.read_bytes, work.read_bytes - vectors
-    return held._replace(x=min(1.0, n_bytes / data), w=max(0.0, n_bytes - data) / vectors)
+    return Held(**{role: float(fraction) for role, fraction in resident.items()})
 
 
 def _after(kernel: StreamKernel, gpu: Gpu, held: Held) -> Held:
@@ -188,15 +190,17 @@ def ctas_per_sm(kernel: StreamKernel, gpu: Gpu) -> tuple[int, str]:
     return max(1, limits[limit]), limit
 
 
-def period_s(n: int, alone_s: float, busy_s: float) -> float:
-    """Time that each of `n` CTAs of an SM takes, of which one alone takes `alone_s` and keeps the schedulers busy for
-    `busy_s` of it: exact mean value analysis of a closed queueing network of one server and a delay."""
-    waiting, period = 0.0, alone_s
+def stays(n: int, elsewhere_s: float, sm_s: float, memory_s: float) -> Stays:
+    """Of each of `n` parties (CTAs, mostly) that share an SM, where one takes `sm_s` of its schedulers and `memory_s`
+    of its share of the memory, and `elsewhere_s` beside: exact mean value analysis of a closed queueing network of two
+    servers and a delay."""
+    at_sm = at_memory = 0.0
+    found = Stays(sm_s, memory_s, elsewhere_s)
     for i in range(1, n + 1):
-        served = busy_s * (1.0 + waiting)
-        period = alone_s - busy_s + served
-        waiting = i * served / period if period else 0.0
-    return period
+        found = Stays(sm_s * (1.0 + at_sm), memory_s * (1.0 + at_memory), elsewhere_s)
+        total = found.total
+        at_sm, at_memory = (i * found.sm / total, i * found.memory / total) if total else (0.0, 0.0)
+    return found
 
 
 def _clock_mhz(gpu: Gpu, n_ctas: int, options: Options, held_mhz: float | None) -> float:
@@ -242,45 +246,74 @@ def _hbm_s(kernel: StreamKernel, traffic: Traffic, gpu: Gpu) -> float:
     return (at_peak + turn * min(traffic.hbm_read, traffic.hbm_write)) / peak
 
 
-def _trips_hbm_s(kernel: StreamKernel, gpu: Gpu, held: Held) -> float:
-    """What HBM adds to a CTA's round trips: its latency, and the slowest of all lines that the grid asks for. Where
-    part of the data lies in L2, that part of the trips is spared it."""
-    lines = kernel.read_bytes / gpu.l2.line_bytes
-    first = kernel.trips * gpu.hbm.latency_ns + gpu.hbm.spread_ns * math.log2(1.0 + lines)
-    vectors = kernel.vector_trips * gpu.hbm.latency_ns
-    return (first * (1.0 - held.x) + vectors * (1.0 - held.w)) * 1e-9
+def _slowest_line_s(kernel: StreamKernel, gpu: Gpu) -> float:
+    """By how much the slowest of all lines that the grid asks HBM for comes later than the first."""
+    return gpu.hbm.spread_ns * math.log2(1.0 + kernel.read_bytes / gpu.l2.line_bytes) * 1e-9
 
 
-def _sm_s(kernel: StreamKernel, gpu: Gpu, alone_s: float, hz: float) -> float:
-    """CTAs that follow one another on the busiest SM, from its first to its last."""
-    per_sm, _ = ctas_per_sm(kernel, gpu)
-    waves, rest = divmod(kernel.n_ctas, per_sm * gpu.sm.count)
-    busy = min(kernel.issue_cycles / hz, alone_s)
-    full = period_s(per_sm, alone_s + gpu.kernel.turnround_cycles / hz, busy) if waves else 0.0
-    return waves * full + (period_s(-(-rest // gpu.sm.count), alone_s, busy) if rest else 0.0)
+def l2_trip_s(gpu: Gpu, hz: float) -> float:
+    """A round trip to L2, of which a part passes at the SM's clock and the rest at L2's, which stays the same."""
+    cycles = gpu.l2.latency_cycles + 0.5 * gpu.l2.far_latency_cycles * (gpu.l2.partitions > 1)
+    of_sm = min(cycles, gpu.streaming.trip_cycles)
+    return of_sm / hz + (cycles - of_sm) / (gpu.clock.boost_mhz * 1e6)
 
 
 def _code_us(kernel: StreamKernel, gpu: Gpu) -> float:
     return gpu.streaming.code_us * (1.0 if kernel.long_code else SHORT_CODE)
 
 
-def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: float, slots: int) -> Times:
-    l2_cycles = gpu.l2.latency_cycles + 0.5 * gpu.l2.far_latency_cycles * (gpu.l2.partitions > 1)
-    trips_hbm = _trips_hbm_s(kernel, gpu, held)
-    trips_l2 = (kernel.trips + kernel.l2_trips + kernel.vector_trips) * l2_cycles / hz
-    trips, instructions = trips_hbm + trips_l2, kernel.cycles / hz
-    cta_s = gpu.streaming.cta_ns * 1e-9
-    last_of_wave = (min(kernel.n_ctas, slots) - 1) * cta_s + instructions
+def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: float) -> Times:
+    """Waves of as many CTAs as fit, and the rest. Where memory is the bottleneck, a first round trip goes before."""
+    hbm_s, l2_s = _hbm_s(kernel, traffic, gpu), traffic.l2_time / (gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6)
+    launch_s = (kernel.n_ctas - 1) * gpu.streaming.cta_ns * 1e-9
+    memory_s = max(hbm_s, l2_s)
+    trip_s, cold_s = l2_trip_s(gpu, hz), (1.0 - held.x) * gpu.hbm.latency_ns * 1e-9
+    n_trips = kernel.trips + kernel.l2_trips + kernel.vector_trips
+    hbm_trips_s, l2_trips_s = kernel.trips * cold_s, n_trips * trip_s
+    waves = _waves(kernel, gpu, memory_s, hbm_trips_s + l2_trips_s, hz)
+    memory = math.fsum(n * each.memory for n, each in waves)
+    n_waves = math.fsum(n for n, _ in waves)
+    inside = math.fsum(n * each.total for n, each in waves)
+    first = memory_s / inside if inside else 0.0
+    vectors_s = kernel.vector_trips * gpu.hbm.latency_ns * 1e-9 * (1.0 - held.w)
+    last_s = launch_s + hbm_trips_s + l2_trips_s + kernel.cycles / hz
     return Times(
         floor_s=(gpu.kernel.floor_us + (1.0 - held.code) * _code_us(kernel, gpu)) * 1e-6,
-        trips_hbm_s=trips_hbm,
-        trips_l2_s=trips_l2,
-        sm_s=max(last_of_wave, _sm_s(kernel, gpu, trips + instructions, hz) - trips),
-        launch_s=(kernel.n_ctas - 1) * cta_s,
-        hbm_s=_hbm_s(kernel, traffic, gpu),
-        l2_s=traffic.l2_time / (gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6),
-        exponent=OVERLAP * max(1.0, kernel.n_ctas / slots),
+        trips_hbm_s=n_waves * hbm_trips_s + first * cold_s + (1.0 - held.x) * _slowest_line_s(kernel, gpu) + vectors_s,
+        trips_l2_s=n_waves * l2_trips_s + first * bool(kernel.trips) * trip_s,
+        sm_s=max(0.0, inside - n_waves * (hbm_trips_s + l2_trips_s) - memory),
+        start_s=max(0.0, last_s - inside),
+        memory_s=memory,
+        hbm_s=hbm_s,
+        l2_s=l2_s,
     )
+
+
+def _waves(kernel: StreamKernel, gpu: Gpu, memory_s: float, trips_s: float, hz: float) -> tuple[tuple[int, Stays], ...]:
+    """(how many, what its warps do) of full waves and of the last one, on the SM with the most CTAs."""
+    per_sm, _ = ctas_per_sm(kernel, gpu)
+    n_full, rest = divmod(kernel.n_ctas, per_sm * gpu.sm.count)
+    slots = per_sm * gpu.sm.count
+    ramp_s = (min(kernel.n_ctas, slots) - 1) * gpu.streaming.cta_ns * 1e-9
+    alone_s, turnround_s = trips_s + kernel.cycles / hz, gpu.kernel.turnround_cycles / hz
+    sm, memory = kernel.issue_cycles / hz, memory_s * min(1.0, gpu.sm.count / kernel.n_ctas)
+
+    def wave(n_ctas: int, before_s: float) -> Stays:
+        n, elsewhere_s = n_ctas * kernel.parties, max(0.0, before_s + alone_s - sm)
+        if not kernel.barrier:
+            return stays(n, elsewhere_s, sm / kernel.parties, memory / kernel.parties)
+        loads = kernel.read_bytes / (kernel.read_bytes + kernel.write_bytes)
+        loading = stays(n, elsewhere_s, sm / 2, memory * loads)
+        storing = stays(n, 0.0, sm / 2, memory * (1.0 - loads))
+        return Stays(*map(math.fsum, zip(loading, storing, strict=True)))
+
+    last = -(-rest // gpu.sm.count)
+    found = [(1, wave(per_sm if n_full else last, ramp_s))]
+    if n_full > 1:
+        found.append((n_full - 1, wave(per_sm, turnround_s)))
+    if n_full and rest:
+        found.append((1, wave(last, turnround_s)))
+    return tuple(found)
 
 
 def _result(kernel: StreamKernel, gpu: Gpu, options: Options, held: Held, held_mhz: float | None) -> KernelResult:
@@ -288,7 +321,7 @@ def _result(kernel: StreamKernel, gpu: Gpu, options: Options, held: Held, held_m
     per_sm, limit = ctas_per_sm(kernel, gpu)
     slots = per_sm * gpu.sm.count
     traffic = _traffic(kernel, gpu, held, slots)
-    times = _times(kernel, traffic, gpu, held, mhz * 1e6, slots)
+    times = _times(kernel, traffic, gpu, held, mhz * 1e6)
     found = KernelResult(
         name=kernel.name,
         time_s=times.total_s,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from hwmodels import load_gpu
+from sim.call import Options
 from sim.llm import How, LlmResult, simulate_llm
 from workloads.execution import Execution
 from workloads.llm import Llm
@@ -18,13 +19,15 @@ ASKED = {
     "experts": Llm(load_model("mixtral-8x7b-2layers"), "decode", 4, context=500),
     "fused": Llm(load_model("gemma2-9b-4layers"), "prefill", 1, tokens=512, execution=Execution(fusion="full")),
     "encoder": Llm(load_model("bert-base-2layers"), "prefill", 2, tokens=128),
+    "capped": Llm(load_model("llama3-8b-3layers"), "prefill", 1, tokens=4096),
     "streamed": Llm(load_model("llama3-8b-2layers"), "decode", 1, context=100),
 }
 """What is asked, by a name for it."""
+OPTIONS = {"capped": Options(sustained=True)}
 HOWS = {"streamed": How(stream_weights=True), "fused": How(launch="graph")}
 
 
 @cache
 def sample_llm(name: str, advise: bool = False) -> LlmResult:
     """The result of one of `ASKED` on an H200."""
-    return simulate_llm(ASKED[name], load_gpu("h200_sxm"), how=HOWS.get(name), advise=advise)
+    return simulate_llm(ASKED[name], load_gpu("h200_sxm"), OPTIONS.get(name), HOWS.get(name), advise=advise)

@@ -22,7 +22,7 @@ from hwmodels.measured import measured_path
 from hwmodels.rules import value_at
 from hwmodels.spec import FIELDS
 from sim.calibration import Calibration, Outcome, readings, tables
-from sim.calibration.constants import CONSTANTS, LEFT, with_values
+from sim.calibration.constants import CONSTANTS, LEFT, OWN_PROGRAMS, with_values
 from sim.calibration.files import gpu_toml, markdown, warnings
 from sim.calibration.predictions import StoppedError, simulate_case
 from sim.calibration.run import Request
@@ -163,7 +163,10 @@ def test_the_clock_keeps_something_at_all_bounds() -> None:
 
 def test_every_fitted_constant_can_be_fitted_again() -> None:
     fitted = {key for key, (_, kind, _) in GPU.provenance.items() if kind == "fitted"}
-    assert fitted <= {constant.key for constant in CONSTANTS} | LEFT.keys()
+    apart = {key for key in fitted if key.partition(".")[0] in OWN_PROGRAMS}
+    assert fitted <= {constant.key for constant in CONSTANTS} | LEFT.keys() | apart
+    for key in apart:
+        assert OWN_PROGRAMS[key.partition(".")[0]] in GPU.provenance[key].source, key
 
 
 @pytest.mark.slow

@@ -9,6 +9,7 @@ from workloads import list_models, load_model
 from workloads.attention import Attention
 from workloads.execution import Execution
 from workloads.forward import decode, prefill
+from workloads.fusion import with_chains
 from workloads.gemm import Gemm
 from workloads.llm import Llm
 from workloads.models.counts import forward_flops, kv_cache_bytes, parameters
@@ -93,6 +94,53 @@ def test_experts_share_tokens_evenly():
     assert {work.m for work in downs if isinstance(work, Gemm)} == {25}
     one = decode(load_model("mixtral-8x7b").with_layers(1), Execution(), 1, 10)
     assert sum(each.name.endswith("down") for each in one.operations) == 2
+
+
+# Chains.
+def elementwise(name: str, op: str, reads: tuple[str, ...], to: str, width: int = 8) -> Operation:
+    return Operation(name, Stream(op, 4, width), tuple(("x", read) for read in reads), (to,))
+
+
+def chained(*operations: Operation) -> Step:
+    names = {n for each in operations for n in (*(name for _, name in each.reads), *each.writes)}
+    return with_chains(Step("s", operations, {name: Tensor(name, 64, "activation") for name in names}))
+
+
+def test_a_chain_reads_and_writes_only_what_others_see():
+    step = chained(
+        elementwise("one", "mul", ("a", "b"), "t"),
+        elementwise("two", "silu", ("t",), "u"),
+        elementwise("three", "add", ("u", "c"), "out"),
+        elementwise("norm", "rms_norm", ("out", "u"), "end"),
+    )
+    chain, norm = step.operations
+    assert isinstance(chain.work, Stream)
+    assert chain.work.chain == ("mul", "silu", "add")
+    assert [name for _, name in chain.reads] == ["a", "b", "c"]
+    assert set(chain.writes) == {"u", "out"}
+    assert chain.work.read_bytes == 3 * 64
+    assert chain.work.write_bytes == 2 * 64
+    assert chain.work.flops == (1 + 3 + 1) * 32
+    assert norm.name == "norm"
+
+
+def test_a_chain_ends_where_shapes_or_links_do():
+    step = chained(
+        elementwise("one", "add", ("a", "b"), "t"),
+        elementwise("other", "add", ("c", "d"), "e"),
+        elementwise("wide", "add", ("t", "t"), "u", width=4),
+        elementwise("soft", "softmax", ("u",), "v", width=4),
+    )
+    assert [each.name for each in step.operations] == ["one", "other", "wide", "soft"]
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "mixtral-8x7b", "gpt2", "gemma2-9b"])
+def test_chains_compute_the_same(name: str):
+    step = prefill(load_model(name).with_layers(2), Execution(), 1, 64)
+    fused = with_chains(step)
+    assert fused.flops == step.flops
+    assert len(fused.operations) <= len(step.operations)
+    assert with_chains(fused) == fused
 
 
 # Training.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,12 @@ from sim.program import LAUNCH_MODES, Launch, Part, Program, Tensor
 from sim.stream import Issued, play_kernels
 
 GPU = load_gpu("h200_sxm")
+
+
+def _constant(time_s: float) -> Callable[[float], float]:
+    return lambda rate: time_s
+
+
 KERNELS = st.lists(st.tuples(st.floats(1e-7, 1e-3), st.booleans()), min_size=1, max_size=30)
 
 
@@ -22,8 +30,7 @@ KERNELS = st.lists(st.tuples(st.floats(1e-7, 1e-3), st.booleans()), min_size=1, 
 def test_closed_form_and_events_agree(kernels: list[tuple[float, bool]], launch: str):
     issued = [Issued(f"k{i}", time_s, first) for i, (time_s, first) in enumerate(kernels)]
     launches = tuple(
-        Launch(each.name, ("x",), ("x",), (Part(lambda rate, time_s=each.time_s: time_s),), first=each.first)
-        for each in issued
+        Launch(each.name, ("x",), ("x",), (Part(_constant(each.time_s)),), first=each.first) for each in issued
     )
     events = play(Program((Tensor("x", 100),), launches, launch_mode=launch), GPU)
     closed = play_kernels(issued, 100, GPU, launch)

@@ -18,10 +18,13 @@ from hwmodels.spec import Gpu
 from sim.call import Options
 from sim.result import KernelResult
 from sim.schedule.streams import stream_launches
-from sim.streaming import ALONE_AGAIN, ctas_per_sm, period_s, stream_kernels
+from sim.streaming import ALONE_AGAIN, SHORT_CODE, ctas_per_sm, stays, stream_kernels
 from sim.validation.elementwise import Repeated, predict, question
 from sim.validation.extra_streams import predict_stream, stream_of
 from workloads.stream import OPS, Stream
+
+ALONE = sorted(set(OPS) - {"chain"})
+"""Operations that are one by themselves."""
 
 pytestmark = pytest.mark.small
 BURST = Options()
@@ -59,6 +62,12 @@ def test_at_most_two_constants_an_operation_are_fitted() -> None:
     assert len(of["softmax"]) <= 4, "with log_softmax"
 
 
+def trip_s(g: Gpu, mhz: float) -> float:
+    """A round trip to L2, of which `trip_cycles` pass at the SM's clock."""
+    beyond = g.l2.latency_cycles + g.l2.far_latency_cycles / 2 - g.streaming.trip_cycles
+    return (g.streaming.trip_cycles / mhz + beyond / g.clock.boost_mhz) * 1e-6
+
+
 # Closed forms.
 def test_a_long_copy_runs_at_the_copy_bandwidth() -> None:
     work = Stream("copy", 2**16, 2**16)
@@ -75,39 +84,46 @@ def test_a_long_fill_is_launched_cta_by_cta() -> None:
 
 def test_a_tiny_kernel_takes_its_floor_and_one_round_trip() -> None:
     g, found = gpu(), alone(Stream("add", 1, 1), x=1.0)
-    l2_s = (g.l2.latency_cycles + g.l2.far_latency_cycles / 2) / (found.sm_mhz * 1e6)
-    assert found.time_s == pytest.approx(g.kernel.floor_us * 1e-6 + l2_s, rel=1e-3)
+    assert found.time_s == pytest.approx(g.kernel.floor_us * 1e-6 + trip_s(g, found.sm_mhz), rel=1e-3)
     cold = alone(Stream("add", 1, 1))
     assert cold.time_s - found.time_s == pytest.approx(g.hbm.latency_ns * 1e-9, rel=0.05)
 
 
 def test_code_that_was_driven_out_is_fetched_once() -> None:
-    for work, share in ((Stream("silu", 8, 4096), 1.0), (Stream("add", 8, 4096), 0.5)):
+    for work, share in ((Stream("silu", 8, 4096), 1.0), (Stream("add", 8, 4096), SHORT_CODE)):
         later = only(work, x=1.0, w=1.0).time_s - only(work, x=1.0, w=1.0, code=1.0).time_s
         assert later == pytest.approx(share * gpu().streaming.code_us * 1e-6)
 
 
-def test_all_that_is_read_counts_vectors_last() -> None:
+def test_a_role_that_is_absent_lies_elsewhere() -> None:
     work = Stream("rms_norm", 1, 4096)
-    assert only(work, x=0.5) == only(work, x=1.0, w=0.0)
-    assert only(work, x=0.75) == only(work, x=1.0, w=0.5)
+    assert only(work) == only(work, x=0.0, w=0.0, code=0.0)
+    assert only(work, x=1.0) == only(work, x=1.0, w=0.0)
+    assert only(work, x=1.0).bytes["hbm"]["read"] == 2 * 4096
 
 
 def test_a_row_of_a_norm_costs_round_trips_for_each_512_elements() -> None:
     g = gpu()
     narrow, wide = (alone(Stream("rms_norm", 1, width), x=1.0) for width in (4096, 8192))
-    trip_s = (g.l2.latency_cycles + g.l2.far_latency_cycles / 2) / (wide.sm_mhz * 1e6)
-    assert wide.time_s - narrow.time_s >= 16 * trip_s
-    assert wide.time_s - narrow.time_s <= 17 * trip_s
+    one_s = trip_s(g, wide.sm_mhz)
+    assert wide.time_s - narrow.time_s >= 16 * one_s
+    assert wide.time_s - narrow.time_s <= 17 * one_s
 
 
-def test_period_of_one_and_of_many_ctas() -> None:
-    assert period_s(1, 5.0, 2.0) == 5.0
-    assert period_s(8, 5.0, 0.0) == 5.0
-    assert period_s(100, 5.0, 2.0) == pytest.approx(200.0, rel=0.05)
-    periods = [period_s(n, 5.0, 2.0) for n in range(1, 40)]
-    assert periods == sorted(periods)
-    assert all(period >= 2.0 * n for n, period in enumerate(periods, 1))
+def test_time_of_one_and_of_many_parties() -> None:
+    assert stays(1, 3.0, 2.0, 1.0) == (2.0, 1.0, 3.0)
+    assert stays(8, 5.0, 0.0, 0.0).total == 5.0
+    assert stays(100, 3.0, 2.0, 0.0).total == pytest.approx(200.0, rel=0.05)
+    assert stays(100, 3.0, 0.5, 2.0).total == pytest.approx(200.0, rel=0.05)
+    totals = [stays(n, 3.0, 2.0, 1.0).total for n in range(1, 40)]
+    assert totals == sorted(totals)
+    assert all(total >= 2.0 * n for n, total in enumerate(totals, 1))
+
+
+def test_two_alike_servers_take_turns_exactly() -> None:
+    """With no delay and two alike servers, n customers take (n + 1) services a turn."""
+    for n in (1, 2, 7, 64):
+        assert stays(n, 0.0, 1.0, 1.0).total == pytest.approx(n + 1)
 
 
 # Bytes.
@@ -148,7 +164,7 @@ def test_other_types_count_by_bytes() -> None:
 def test_adamw_moves_seven_words_an_element_in_launches_of_320_chunks() -> None:
     work = Stream("adamw", 1, 2**26, "bf16")
     kernels = stream_kernels(work, gpu(), BURST)
-    assert sum(kernel.bytes["l2"][way] for kernel in kernels for way in ("read", "write")) == 28 * work.elements
+    assert sum(kernel.bytes["l2"][way] for kernel in kernels for way in ("read", "write")) == 7 * 2 * work.elements
     assert [kernel.config["n_ctas"] for kernel in kernels] == [1, 320, 320, 320, 64]
     assert sum(kernel.flops_executed for kernel in kernels) == work.flops
 
@@ -162,7 +178,7 @@ def test_log_softmax_in_another_type_converts_first() -> None:
 
 
 # What L2 holds.
-@pytest.mark.parametrize("op", sorted(set(OPS) - {"fill", "adamw"}))
+@pytest.mark.parametrize("op", sorted(set(OPS) - {"fill", "adamw", "chain"}))
 def test_data_in_l2_is_faster_and_reads_no_hbm(op: str) -> None:
     work = Stream(op, 128, 4096)
     cold, warm = alone(work), alone(work, x=1.0)
@@ -175,7 +191,12 @@ def test_vectors_count_apart_from_rows() -> None:
     work = Stream("rms_norm", 1, 4096)
     cold, warm = only(work, x=1.0, w=0.0, code=1.0), only(work, x=1.0, w=1.0, code=1.0)
     assert cold.bytes["hbm"]["read"] == 2 * 4096
-    assert cold.time_s - warm.time_s == pytest.approx(8 * gpu().hbm.latency_ns * 1e-9)
+    assert cold.time_s - warm.time_s == pytest.approx(8 * gpu().hbm.latency_ns * 1e-9 + _bytes_s(2 * 4096), rel=1e-3)
+
+
+def _bytes_s(n_bytes: float) -> float:
+    """At the bandwidth of long reads."""
+    return n_bytes / (gpu().hbm.bandwidth_gb_per_s * 1e9 * gpu().hbm.read_fraction)
 
 
 def test_more_in_l2_is_never_slower() -> None:
@@ -184,16 +205,18 @@ def test_more_in_l2_is_never_slower() -> None:
 
 
 # Bounds, order.
-@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("op", ALONE)
 def test_more_rows_are_never_faster(op: str) -> None:
     rows = [1, 2, 7, 8, 17, 64, 131, 132, 133, 264, 265, 1024, 2112, 2113, 4224, 4225, 10_000, 32_768]
     if op == "embedding":  # up to 16 rows another kernel, which takes them in turn
         rows = [n for n in rows if n > 16]
+    if op == "reduce":  # into one row by another kernel
+        rows = rows[1:]
     times = [total_s(Stream(op, n, 4096)) for n in rows]
     assert all(more >= 0.995 * less for less, more in itertools.pairwise(times))
 
 
-@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("op", ALONE)
 def test_no_resource_is_busier_than_all_the_time(op: str) -> None:
     for rows in (1, 132, 5000, 40_000):
         for found in stream_kernels(Stream(op, rows, 1536), gpu(), BURST):
@@ -203,7 +226,7 @@ def test_no_resource_is_busier_than_all_the_time(op: str) -> None:
             assert found.time_s >= gpu().kernel.floor_us * 1e-6
 
 
-@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("op", ALONE)
 def test_more_bandwidth_is_never_slower(op: str) -> None:
     faster = gpu("h200_sxm", "hbm.bandwidth_gb_per_s=9600")
     assert total_s(Stream(op, 16384, 4096), faster) <= total_s(Stream(op, 16384, 4096))
@@ -270,7 +293,7 @@ def test_occupancy_is_bound_by_threads_or_registers() -> None:
 
 # All GPUs, any shape, bad input.
 @pytest.mark.parametrize("name", list_gpus())
-@pytest.mark.parametrize("op", sorted(OPS))
+@pytest.mark.parametrize("op", ALONE)
 def test_every_gpu_gives_a_finite_time(name: str, op: str) -> None:
     kernels = stream_kernels(Stream(op, 777, 1000), gpu(name), BURST)
     assert all(math.isfinite(kernel.time_s) and kernel.time_s > 0 for kernel in kernels)
@@ -278,7 +301,7 @@ def test_every_gpu_gives_a_finite_time(name: str, op: str) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(
-    op=st.sampled_from(sorted(OPS)),
+    op=st.sampled_from(ALONE),
     rows=SIZES,
     width=SIZES,
     dtype=st.sampled_from(["bf16", "fp32", "fp8_e4m3", "int8"]),
@@ -327,3 +350,15 @@ def test_results_are_the_same_each_time() -> None:
     work = Stream("rms_norm", 64, 4096)
     stream = stream_kernels(work, gpu(), BURST)
     assert stream_kernels(work, gpu(), dataclasses.replace(BURST)) == stream
+
+
+def test_a_chain_takes_what_its_longest_link_and_its_bytes_take():
+    whole = Stream("chain", 4096, 4096, chain=("mul", "silu", "add"), inputs=3)
+    alone = [Stream("mul", 4096, 4096), Stream("silu", 4096, 4096), Stream("add", 4096, 4096)]
+    gpu = load_gpu("h200_sxm")
+
+    def time_s(work: Stream) -> float:
+        return sum(kernel.time_s for kernel in stream_kernels(work, gpu, Options()))
+
+    assert max(map(time_s, alone)) < time_s(whole) < sum(map(time_s, alone))
+    assert whole.compulsory_bytes == 4 * 2 * 4096**2

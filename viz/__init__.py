@@ -1,4 +1,5 @@
-"""What a person sees of a Result: pictures, the Perfetto trace, the terminal's screens, the command line.
+"""What a person sees of a Result: pictures, the Perfetto trace, the terminal's screens, the command line. `viz.llm` has
+the same of a language model's LlmResult: `viz.llm.sheet.save_figure`, `viz.llm.trace.write_trace`.
 
 Everything is drawn from a Result alone. The single pictures are `viz.journey.journey`, `viz.timeline.timeline` (with
 `steps`) and `viz.roofline.roofline`, each on Axes of the caller's; `figure` puts them on one sheet. matplotlib is

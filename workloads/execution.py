@@ -28,7 +28,8 @@ class Execution:
     weights are packed, rotary positions from five elementwise kernels each for Q and K, log-softmax and a pick of the
     next token. "measured" is the program of decoder_stack.csv: packed projections, no positions, no biases, no pick.
 
-    `fusion`: "none"; "epilogue": biases, activations and residual adds go into GEMMs, rotary positions are one kernel;
+    `fusion`: "none"; "epilogue": biases, activations and residual adds go into GEMMs, rotary positions are one kernel,
+    and so is each chain of elementwise operations that is left (`workloads.fusion`);
     "full": also packed projections, residual add with the norm behind it, gate with activation, rotary positions with
     the write of keys and values, and one product for all experts.
 

@@ -10,6 +10,7 @@ from workloads.attention import MAX_BATCH, MAX_TOKENS, Attention
 from workloads.checks import check_integer
 from workloads.dtypes import BYTES
 from workloads.execution import Execution
+from workloads.fusion import with_chains
 from workloads.gemm import STATISTIC_BYTES, Gemm
 from workloads.linear import add_linear, check_model
 from workloads.models.model import Model
@@ -68,7 +69,8 @@ def _forward(
         builder.decoder_layer()
     builder.layer = model.n_layers
     builder.finish(all_logits)
-    return builder.step(f"{model.name}, {label}")
+    step = builder.step(f"{model.name}, {label}")
+    return with_chains(step) if execution.fuses("epilogue") else step
 
 
 class Builder:

@@ -13,7 +13,8 @@ from workloads.stream import Stream
 Work = Gemm | Attention | Stream
 """What one operation computes."""
 
-KINDS = ("weight", "activation", "cache", "gradient", "optimizer", "input")
+KINDS = ("weight", "activation", "cache", "gradient", "optimizer", "input", "view")
+"""A "view" is another name of what other tensors hold."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,9 @@ class Operation:
     reads: tuple[tuple[str, str], ...]
     writes: tuple[str, ...]
     layer: int = -1
+    host: str = ""
+    """What an eager program does before it, beyond asking for it: "checkpoint" (a layer that will be run again) or
+    "recompute" (that layer's second run)."""
 
 
 @dataclass(frozen=True)

@@ -63,13 +63,17 @@ OPS = {
     "rms_norm_backward": Op(2, 1, 8, vectors=1),
     "layer_norm_backward": Op(2, 1, 12, vectors=1),
     "embedding_backward": Op(1, 1, 1, row_bytes=INDEX_BYTES),
+    "chain": Op(1, 1, 0),
     "adamw": Op(4, 3, 12),
     "adamw_mixed": Op(7, 7, 12),
 }
 """An add, multiply, divide or transcendental counts 1, as in `workloads.gemm.EPILOGUES`. "adamw": parameter, gradient
 and two moments in, all but the gradient out; "adamw_mixed": a 2-byte gradient and fp32 weight and moments in, these and
 the 2-byte weight out, counted in tensors of 2 bytes. "rescale": an integer product times a scale of its row and one of
-its column. "embedding": the rows gathered, and their indices."""
+its column. "embedding": the rows gathered, and their indices. "chain": as `Stream.chain` says."""
+LINKS = ("add", "mul", "bias", "gelu", "silu", "silu_mul", "gelu_mul", "neg", "cast", "rescale")
+"""Operations on one element after another, of which a compiler makes one kernel."""
+MAX_LINKS = 64
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,8 @@ class Stream:
     """One operation on [rows, width]. `out_dtype`: type of what is written (of several, the last), if not that of what
     is read. `strided`: its inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take
     elements one by one.
-    `fan_in`: of "reduce", elements that each one written is the sum of.
+    `fan_in`: of "reduce", elements that each one written is the sum of. `chain`: of "chain", the operations of `LINKS`
+    that one kernel runs on each element, with `inputs` tensors read and `outputs` written in all.
 
     Raises `ConfigError` for a value outside its range.
     """
@@ -89,6 +94,9 @@ class Stream:
     out_dtype: str | None = None
     strided: bool = False
     fan_in: int = 1
+    chain: tuple[str, ...] = ()
+    inputs: int = 1
+    outputs: int = 1
 
     def __post_init__(self) -> None:
         check_choice("op", self.op, tuple(OPS), WHERE)
@@ -98,6 +106,20 @@ class Stream:
         check_integer("fan_in", self.fan_in, 1, MAX_ELEMENTS if self.op == "reduce" else 1, WHERE)
         if self.out_dtype is not None:
             check_choice("out_dtype", self.out_dtype, DTYPES, WHERE)
+        self._check_chain()
+
+    def _check_chain(self) -> None:
+        most = MAX_LINKS if self.op == "chain" else 1
+        check_integer("inputs", self.inputs, 1, most, WHERE)
+        check_integer("outputs", self.outputs, 1, most, WHERE)
+        check_integer("links of a chain", len(self.chain), *((1, MAX_LINKS) if self.op == "chain" else (0, 0)), WHERE)
+        for link in self.chain:
+            check_choice("chain", link, LINKS, WHERE)
+
+    @property
+    def n_inputs(self) -> int:
+        """Tensors of [rows, width] that are read."""
+        return self.inputs if self.op == "chain" else OPS[self.op].inputs
 
     @property
     def elements(self) -> int:
@@ -117,19 +139,20 @@ class Stream:
     @property
     def flops(self) -> int:
         """Counted as `OPS` says; they run on the CUDA cores."""
-        return OPS[self.op].flops * self.fan_in * self.elements
+        flops = sum(OPS[link].flops for link in self.chain) if self.op == "chain" else OPS[self.op].flops
+        return flops * self.fan_in * self.elements
 
     @property
     def read_bytes(self) -> int:
         """Every input read once."""
         op = OPS[self.op]
-        data = op.inputs * self.fan_in * self.elements + op.vectors * self.width
+        data = self.n_inputs * self.fan_in * self.elements + op.vectors * self.width
         return data * self.element_bytes + op.row_bytes * self.rows
 
     @property
     def write_bytes(self) -> int:
         """Every output written once."""
-        n = OPS[self.op].outputs
+        n = self.outputs if self.op == "chain" else OPS[self.op].outputs
         return self.elements * ((n - 1) * self.element_bytes + self.out_element_bytes) if n else 0
 
     @property

@@ -103,7 +103,18 @@ def _forward(model: Model, execution: Execution, training: Training, batch: int,
     builder.layer = model.n_layers
     if not training.layers_only:
         builder.finish(all_logits=True)
+    if training.checkpointing == "full":
+        builder.operations = _entered(builder.operations, model.n_layers, "checkpoint")
     return builder
+
+
+def _entered(operations: list[Operation], n_layers: int, host: str) -> list[Operation]:
+    """The same, with what the host does as it enters each layer."""
+    before = [-1, *(operation.layer for operation in operations)]
+    return [
+        replace(operation, host=host) if operation.layer != last and 0 <= operation.layer < n_layers else operation
+        for operation, last in zip(operations, before, strict=False)
+    ]
 
 
 # Backward.
@@ -127,7 +138,7 @@ def _again(forward: list[Operation], layer: int, checkpointing: str) -> list[Ope
     own = [operation for operation in forward if operation.layer == layer]
     if checkpointing == "selective":
         return [operation for operation in own if isinstance(operation.work, Attention)]
-    return own
+    return [replace(own[0], host="recompute"), *(replace(operation, host="") for operation in own[1:])]
 
 
 class _Tape:
@@ -314,8 +325,8 @@ def _optimizer(builder: Builder, training: Training) -> Operation:
     """One fused update of all parameters."""
     n = sum(tensor.n_bytes for tensor in _parameters(builder)) // builder.element_bytes
     wide = BYTES["fp32"] if training.optimizer == "adamw_mixed" else builder.element_bytes
-    builder.tensor("parameters", n * builder.element_bytes, "weight")
-    builder.tensor("gradients", n * builder.element_bytes, "gradient")
+    builder.tensor("parameters", n * builder.element_bytes, "view")
+    builder.tensor("gradients", n * builder.element_bytes, "view")
     builder.tensor("optimizer state", n * wide * STATE_BYTES[training.optimizer], "optimizer")
     reads = (("x", "parameters"), ("x", "gradients"), ("x", "optimizer state"))
     work = Stream(training.optimizer, 1, n, builder.execution.dtype)

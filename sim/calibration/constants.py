@@ -173,6 +173,11 @@ LEFT = {
     "cuda_core.convert_int4_instructions": "read off kernels for int4 weights, which no table that is fitted to holds",
 }
 """Constants marked fitted that are not fitted here, and why."""
+OWN_PROGRAMS = {
+    "attention": "python -m sim.calibration.attention",
+    "streaming": "python -m sim.calibration.streams",
+}
+"""Sections whose constants have a fit of their own, on other tables, and the command that runs it."""
 
 
 def candidates(gpu: Gpu, kernels: list[KernelConfig]) -> tuple[list[Constant], dict[str, str]]:

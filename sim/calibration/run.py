@@ -13,7 +13,7 @@ from hwmodels.catalog import load_gpu, resolved
 from hwmodels.errors import ConfigError
 from hwmodels.spec import FIELDS
 from sim.calibration import judge, readings, tables
-from sim.calibration.constants import CONSTANTS, LEFT, STAGES, Constant, candidates, values_of, within
+from sim.calibration.constants import CONSTANTS, LEFT, OWN_PROGRAMS, STAGES, Constant, candidates, values_of, within
 from sim.calibration.fit import Problem, observations
 from sim.calibration.outcome import Fitted, Identified, Outcome, StageError
 from sim.calibration.plan import Plan, Told
@@ -71,6 +71,8 @@ class Calibration:
         read = {one.key: one.file for one in self.readings}
         chosen, left = candidates(self.gpu, [item.config for item in self.rows[True]])
         left |= {key: why for key, why in LEFT.items() if self.gpu.provenance[key].kind == "fitted"}
+        for section, command in OWN_PROGRAMS.items():
+            left[f"{section}.*"] = f"fitted to tables of other operations by {command}"
         left |= {constant.key: f"read from {read[constant.key]}" for constant in CONSTANTS if constant.key in read}
         return tuple(constant for constant in chosen if constant.key not in read), left
 

@@ -22,6 +22,7 @@ from sim.validation.expected import kernel_class
 from sim.validation.groups import is_held_out, is_misaligned, shape_name
 from sim.validation.replay import Case, case_or_reason
 from sim.validation.tables import MAX_FILE_BYTES, Row, Table, kinds_by_columns, read_table
+from sim.validation.timed import recognised
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
@@ -166,7 +167,7 @@ def _header(file: Path) -> tuple[str, ...]:
 
 def _is_kernels(file: Path) -> bool:
     header = list(_header(file))
-    return "time_us" in header and bool(kinds_by_columns(header))
+    return "time_us" in header and bool(kinds_by_columns(header)) and recognised(file) is None
 
 
 def _read_benches(file: Path) -> list[Bench]:

@@ -11,6 +11,7 @@ from sim.measure import (
     extra,
     gemm,
     graph_gaps,
+    hot,
     more,
     programs,
     stack_kernels,
@@ -45,5 +46,6 @@ TABLES: dict[str, Table] = {
         stack_kernels.OTHER_TABLE,
         training.OTHER_TABLE,
         graph_gaps.TABLE,
+        hot.TABLE,
     )
 }

@@ -102,6 +102,11 @@ def launches(call: Callable[[int], Any], count: int, drop: int = 1) -> list[list
     return _per_call(groups[0], count)[drop:]
 
 
+def bursts(calls: Sequence[Callable[[int], Any]]) -> list[tuple[list[dict[str, Any]], float | None]]:
+    """Of each of `calls`, called once: its launches in order (as `launches`), and the SM clock just after them."""
+    return list(zip(*_launched(calls, [1] * len(calls)), strict=True))
+
+
 def threes(event: dict[str, Any], name: str) -> str:
     """Extents of an event's "grid" or "block" as 132x1x1, "" for a memset."""
     return "x".join(map(str, event["args"].get(name, [])))

@@ -348,6 +348,19 @@ def spare_mhz(gpu: Gpu, n_ctas: int) -> int:
     return round(min(gain, max(0.0, gpu.clock.boost_mhz - a.active_mhz)))
 
 
+def _placed(config: KernelConfig, gpu: Gpu, fit: Occupancy, launched: int) -> Placement:
+    """Where `launched` clusters run, or as many as are launched of a persistent kernel."""
+    size = config.cluster_m * config.cluster_n
+    if config.n_ctas and is_persistent(config):
+        launched = min(launched, max(1, config.n_ctas // size))
+    placement = place(gpu, fit.ctas_per_sm, size, launched * size)
+    if not len(placement.sm):
+        raise ConfigError(
+            f"cluster = {config.cluster_m}x{config.cluster_n}: no GPC of {gpu.name} has room for {size} CTAs at once"
+        )
+    return placement
+
+
 def build_plan(
     gemm: Gemm,
     config: KernelConfig,
@@ -356,21 +369,12 @@ def build_plan(
     without: Collection[str] = (),
     quick: bool = False,
 ) -> Plan:
-    """Schedule `gemm` as `config` on `gpu`; `full` forbids sampling, `quick` samples sooner.
-
-    Raises ConfigError (from `occupancy`) where the kernel does not fit.
-    """
+    """Schedule `gemm` as `config` on `gpu`; `full` forbids sampling, `quick` samples sooner. Raises ConfigError (from
+    `occupancy`) where the kernel does not fit."""
     fit = occupancy(config, gemm, gpu)
     grid_m, grid_n = cluster_tiles(gemm, config)
     size = config.cluster_m * config.cluster_n
-    launched = grid_m * grid_n * gemm.batch * config.split_k
-    if config.n_ctas and is_persistent(config):
-        launched = min(launched, max(1, config.n_ctas // size))
-    placement = place(gpu, fit.ctas_per_sm, size, launched * size)
-    if not len(placement.sm):
-        raise ConfigError(
-            f"cluster = {config.cluster_m}x{config.cluster_n}: no GPC of {gpu.name} has room for {size} CTAs at once"
-        )
+    placement = _placed(config, gpu, fit, grid_m * grid_n * gemm.batch * config.split_k)
     n_k, k_per_split, splits = slices(gemm, config)
     n_items = grid_m * grid_n * gemm.batch * splits
     slots = len(placement.sm)

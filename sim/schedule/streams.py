@@ -34,11 +34,24 @@ LOADS_SAVED = 4
 NORM_THREADS, NORM_VECTOR, REDUCTION_STEPS, STEP_ELEMENTS = 128, 4, 7, 2
 """A thread of the norm's kernel takes four elements at a time; 5 shuffles and 2 rounds through shared memory combine
 mean, variance and count of 128 threads, each step as dear as two elements."""
+NORM_UNROLL, UNROLLED_BYTES = 4, 4
+"""The loop over a row's sum of squares is unrolled where elements need no conversion, so that its loads overlap."""
 FUSED_THREADS = 512
 """Of the norms that compilers and inference engines fuse, whose threads take 16 bytes at a time."""
 SMALL_GATHER_ROWS, GATHER_BYTES = 16, 256 * 16
 CHUNK_ELEMENTS, CHUNKS, ADAMW_THREADS, ADAMW_VECTOR = 65536, 320, 512, 4
+EXPONENTIAL_SHARE = 1 / 3
+"""Of the time that an exponential and a division take one thread."""
+COPY_BYTES = 4 * 16 * VECTOR_THREADS
+"""Of a CTA of a device-to-device copy, whose grid the profiler does not tell."""
+DERIVATIVE = 2
+"""Instructions of an activation's derivative over its own, as their FLOPs (workloads.stream.OPS)."""
 SECTOR_BYTES = 32
+BLOCK_PARTIES = 2
+COLUMNS, COLUMN_ROWS = 64, 256
+FOLDED_VECTOR, FOLDED_REGISTERS = 4, 64
+"""Results of a thread of reduce_kernel, and its registers: not read, but chosen by the four sums over query heads of
+llama3-8b in training_kernels.csv, the only ones measured."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +76,10 @@ class StreamKernel:
     """Instructions between them."""
     issue_cycles: float = 0.0
     """Of the SM's schedulers: what one CTA takes from the others."""
+    parties: int = 1
+    """Groups of its warps that go on by themselves; warps of one take turns and wait alike."""
+    barrier: bool = False
+    """Whether all of it is read before any of it is written, so that CTAs that start together do either in step."""
     smem_bytes: int = 0
     vector_bytes: float = 0.0
     """Of vectors that all CTAs share, and of indices; L1 serves what is read of them again."""
@@ -108,6 +125,10 @@ def _single(work: Stream, gpu: Gpu) -> StreamKernel:
         return _strided(work, s)
     if work.op == "copy":
         return _copy(work)
+    if work.op in ("layer_norm_backward", "rms_norm_backward"):
+        return _norm_backward(work, s)
+    if work.op == "reduce":
+        return _columns(work, s) if work.rows == 1 else _folded(work, s)
     return _vectorised(work, s)
 
 
@@ -117,13 +138,13 @@ def _is_strided(work: Stream) -> bool:
 
 
 def _copy(work: Stream) -> StreamKernel:
-    n_ctas = _ceil(work.elements * work.element_bytes, 16 * VECTOR_THREADS)
+    n_ctas = _ceil(work.elements * work.element_bytes, COPY_BYTES)
     return replace(_bare("memcpy", work, n_ctas, VECTOR_THREADS), trips=1)
 
 
 def _bare(name: str, work: Stream, n_ctas: int, threads: int, registers: int = 32) -> StreamKernel:
     op = OPS[work.op]
-    data = op.inputs * work.fan_in * work.elements * work.element_bytes
+    data = work.n_inputs * work.fan_in * work.elements * work.element_bytes
     beside = op.row_bytes * work.rows
     reads, writes = (0, beside) if work.op in ("quantize", "argmax") else (beside, 0)
     return StreamKernel(
@@ -134,7 +155,7 @@ def _bare(name: str, work: Stream, n_ctas: int, threads: int, registers: int = 3
         read_bytes=data,
         write_bytes=work.write_bytes + writes,
         flops=work.flops,
-        trips=float(op.inputs > 0),
+        trips=float(work.n_inputs > 0),
         vector_bytes=op.vectors * work.width * work.element_bytes + reads,
     )
 
@@ -142,21 +163,27 @@ def _bare(name: str, work: Stream, n_ctas: int, threads: int, registers: int = 3
 def _vectorised(work: Stream, s: Streaming) -> StreamKernel:
     n_ctas = _ceil(work.elements, VECTOR_ELEMENTS)
     per_thread = VECTOR_ELEMENTS // VECTOR_THREADS
-    cycles, issue = _arithmetic(work.op, s)
+    cycles, issue = _arithmetic(work, s)
     return replace(
         _bare("vectorized_elementwise", work, n_ctas, VECTOR_THREADS),
-        cycles=cycles * per_thread,
+        cycles=cycles * per_thread + s.strided_thread_cycles * (work.op == "concat"),
         issue_cycles=issue * min(work.elements, VECTOR_ELEMENTS),
         long_code=issue > 0.0,
     )
 
 
-def _arithmetic(op: str, s: Streaming) -> tuple[float, float]:
+def _arithmetic(work: Stream, s: Streaming) -> tuple[float, float]:
     """(cycles an element of a thread takes, cycles of the SM it takes)."""
-    if op in ("silu", "silu_mul"):
-        return s.silu_thread_cycles, s.silu_issue_cycles
-    if op in ("gelu", "gelu_mul"):
-        return s.gelu_thread_cycles, s.gelu_issue_cycles
+    links = [_link(op, s) for op in work.chain or (work.op,)]
+    return math.fsum(thread for thread, _ in links), math.fsum(issue for _, issue in links)
+
+
+def _link(op: str, s: Streaming) -> tuple[float, float]:
+    times = DERIVATIVE if op.endswith("_backward") else 1
+    if op in ("silu", "silu_mul", "silu_backward"):
+        return times * s.silu_thread_cycles, times * s.silu_issue_cycles
+    if op in ("gelu", "gelu_mul", "gelu_backward"):
+        return times * s.gelu_thread_cycles, times * s.gelu_issue_cycles
     return 0.0, 0.0
 
 
@@ -166,7 +193,7 @@ def _strided(work: Stream, s: Streaming) -> StreamKernel:
         _bare("elementwise", work, n_ctas, VECTOR_THREADS, 20),
         trips=STRIDED_TRIPS,
         long_code=True,
-        cycles=(s.strided_thread_cycles + _arithmetic(work.op, s)[0]) * STRIDED_ELEMENTS / VECTOR_THREADS,
+        cycles=(s.strided_thread_cycles + _arithmetic(work, s)[0]) * STRIDED_ELEMENTS / VECTOR_THREADS,
         issue_cycles=s.strided_issue_cycles * min(work.elements, STRIDED_ELEMENTS),
     )
 
@@ -199,12 +226,52 @@ def _norm(work: Stream, s: Streaming) -> StreamKernel:
     issue = s.layer_norm_issue_cycles if layer else s.rms_norm_issue_cycles
     return replace(
         _bare("layer_norm" if layer else "rms_norm", work, work.rows, threads),
-        trips=vectors,
+        trips=vectors if layer or work.element_bytes < UNROLLED_BYTES else _ceil(vectors, NORM_UNROLL),
         vector_trips=vectors,
         cycles=chain + s.reduction_cycles,
         issue_cycles=issue * (work.width + steps * threads),
         rereads=1.0 / OPS[work.op].inputs,
+        barrier=True,
         smem_bytes=24,
+    )
+
+
+def _norm_backward(work: Stream, s: Streaming) -> StreamKernel:
+    """One row a CTA, like the norm: after the row's statistics a first pass over gradient, input and weights, of which
+    two sums go into the second."""
+    vectors = _ceil(work.width, NORM_THREADS * NORM_VECTOR)
+    return replace(
+        _bare(work.op, work, work.rows, NORM_THREADS),
+        trips=1 + vectors,
+        l2_trips=vectors,
+        cycles=s.reduction_cycles,
+        issue_cycles=2 * s.rms_norm_issue_cycles * work.width,
+        rereads=1.0,
+        barrier=True,
+        smem_bytes=24,
+    )
+
+
+def _columns(work: Stream, s: Streaming) -> StreamKernel:
+    """Sums over rows (GammaBetaBackward): a CTA of 32 x 32 threads takes 64 columns (32 of two tensors) and walks down
+    256 rows at a time, for which it first reads the rows' statistics."""
+    kernel = _bare("column_sums", work, _ceil(work.width, COLUMNS), BLOCK_THREADS)
+    return replace(
+        kernel,
+        trips=2.0 * _ceil(work.fan_in, COLUMN_ROWS),
+        issue_cycles=s.column_issue_cycles * work.fan_in * min(work.width, COLUMNS),
+        parties=BLOCK_THREADS // WARP,
+    )
+
+
+def _folded(work: Stream, s: Streaming) -> StreamKernel:
+    """Sums of a few elements that lie apart (reduce_kernel): four results a thread, one element of each at a time."""
+    return replace(
+        _bare("reduce", work, _ceil(work.elements, STRIDED_ELEMENTS), VECTOR_THREADS, FOLDED_REGISTERS),
+        trips=work.fan_in,
+        cycles=s.strided_thread_cycles * work.fan_in,
+        issue_cycles=s.strided_issue_cycles * work.fan_in * min(work.elements, STRIDED_ELEMENTS) / FOLDED_VECTOR,
+        long_code=True,
     )
 
 
@@ -236,6 +303,8 @@ def _softmax(work: Stream, s: Streaming) -> StreamKernel:
         kernel = _block_softmax("softmax_smem", work, s, s.softmax_cycles)
         return replace(kernel, trips=passes, smem_bytes=SOFTMAX_SMEM_BYTES + n_bytes)
     kernel = _block_softmax("softmax_block", work, s, s.softmax_cycles / LOADS_SAVED)
+    full, rest = divmod(n_bytes, BLOCK_THREADS * VECTOR_BYTES)
+    passes = full + _ceil(rest, BLOCK_THREADS * work.element_bytes)  # what fills no vectors of all threads, one by one
     return replace(kernel, trips=passes, l2_trips=2.0 * passes, rereads=2.0)
 
 
@@ -255,6 +324,7 @@ def _block_softmax(name: str, work: Stream, s: Streaming, element_cycles: float)
         smem_bytes=SOFTMAX_SMEM_BYTES,
         cycles=2 * s.reduction_cycles + issue,
         issue_cycles=issue,
+        parties=BLOCK_PARTIES,
     )
 
 
@@ -263,11 +333,13 @@ def _warp_softmax(work: Stream, s: Streaming) -> StreamKernel:
     padded = 2 ** max(0, math.ceil(math.log2(work.width)))
     per_lane = max(1, padded // WARP)
     rows = WARP_SOFTMAX_ROWS * (2 if padded <= TWO_ROW_WIDTH else 1)
-    specials = 2 if work.op == "softmax" else 1
+    specials, chain = (2, 1.0) if work.op == "softmax" else (1, EXPONENTIAL_SHARE)
+    crowded = per_lane > CROWDED_LOADS
+    registers = (128 if work.op == "log_softmax" else 80) if crowded else 48
     return replace(
-        _bare("softmax_warp", work, _ceil(work.rows, rows), VECTOR_THREADS, 80 if per_lane > CROWDED_LOADS else 48),
-        trips=max(1.0, per_lane / LANE_LOADS),
-        cycles=s.softmax_thread_cycles * specials / 2 * per_lane,
+        _bare("softmax_warp", work, _ceil(work.rows, rows), VECTOR_THREADS, registers),
+        trips=1.0 if work.element_bytes >= UNROLLED_BYTES else max(1.0, per_lane / LANE_LOADS),
+        cycles=s.softmax_thread_cycles * chain * per_lane,
         issue_cycles=(specials * s.special_cycles + s.softmax_cycles) * padded * min(rows, work.rows),
     )
 
@@ -312,7 +384,8 @@ def _adamw_kernel(work: Stream, s: Streaming, n_ctas: int, elements: int) -> Str
         write_bytes=OPS["adamw"].outputs * elements * work.out_element_bytes,
         flops=OPS["adamw"].flops * elements,
         trips=max(1.0, per_thread / ADAMW_VECTOR),
-        cycles=s.adamw_thread_cycles * per_thread,
+        issue_cycles=s.adamw_issue_cycles * min(elements, CHUNK_ELEMENTS),
+        parties=ADAMW_THREADS // WARP,
     )
 
 

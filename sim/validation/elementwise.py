@@ -35,13 +35,14 @@ class Repeated(NamedTuple):
 def question(row: Mapping[str, Any]) -> Repeated:
     """What a row asks. `strided`: "yes" where the inputs are halves of wider rows, as also a name's ending says."""
     op = row["op"].removesuffix(STRIDED)
+    contiguous = op == "copy" and row["rows"] == 1  # one row of a half; a copy into a cache writes apart
     work = Stream(
         op,
         row["rows"],
         row["width"],
         row.get("dtype", "bf16"),
         out_dtype=row.get("out_dtype"),
-        strided=row.get("strided", "no") == "yes" or op != row["op"],
+        strided=(row.get("strided", "no") == "yes" or op != row["op"]) and not contiguous,
     )
     return Repeated(work, row.get("l2", "cold"))
 

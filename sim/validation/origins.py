@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hwmodels import load_gpu, rows
 from hwmodels.spec import Gpu
+from sim.calibration.constants import OWN_PROGRAMS
 from sim.validation.ablation import COLUMNS
 from sim.validation.run import validate
 
@@ -26,11 +27,12 @@ def origins_section(gpu: Gpu) -> str:
 
 
 def sensitivity_section(gpu: Gpu, tables: Mapping[str, Path], limit: int) -> str:
-    """A section for the docs: errors on `limit` rows of each table with each fitted constant less and more by `STEP`.
+    """A section for the docs: errors on `limit` rows of each table with each constant fitted to GEMMs less and more by
+    `STEP`.
 
     Raises ConfigError as `validate` does.
     """
-    names = [row.key for row in rows(gpu) if row.kind == "fitted"]
+    names = [row.key for row in rows(gpu) if row.kind == "fitted" and row.key.partition(".")[0] not in OWN_PROGRAMS]
     cases = [("as fitted", "")] + [
         (f"{name} {sign} {STEP:g}", f"{name}=*{factor:g}")
         for name in names

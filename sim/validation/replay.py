@@ -167,7 +167,8 @@ def case_of(inputs: Inputs, gpu: Gpu, tile: str | None) -> Case:
     tile = tile or ("bound" if inputs.kind in UNNAMED else None)
     if tile is not None:
         inputs = _without_kernel(inputs)
-        chosen = tile if triton or tile != "auto" else "library_but_itself"
+        library = tile == "auto" and not triton and inputs.kind not in UNNAMED
+        chosen = "library_but_itself" if library else tile
         return Case(inputs, gemm_of(inputs, l2_state(inputs, gpu)), None, "multistage" if triton else None, chosen)
     gemm = gemm_of(inputs, l2_state(inputs, gpu))
     return Case(inputs, gemm, tile_config(inputs, gpu) if triton else named_config(inputs, gemm))

@@ -13,13 +13,14 @@ import typer
 from sim.program import LAUNCH_MODES
 from viz.commands.options import GPU, SET, Word, one_of, option
 from workloads.attention import CACHE_DTYPES
-from workloads.execution import DTYPES, FUSIONS, PROGRAMS
+from workloads.execution import DTYPES, FUSIONS, MATMUL_DTYPES, PROGRAMS
+from workloads.packing import FORMATS
 
-PHASES = ("prefill", "decode", "generate", "training")
+PHASES: tuple[str, ...] = ("prefill", "decode", "generate", "training")
 INFERENCE = PHASES[:3]
-BACKENDS = ("flash", "cudnn", "flash3", "math")
-CHECKPOINTING = ("none", "selective", "full")
-OPTIMIZERS = ("adamw", "adamw_mixed")
+BACKENDS: tuple[str, ...] = ("flash", "cudnn", "flash3", "math", "unfused")
+CHECKPOINTING: tuple[str, ...] = ("none", "selective", "full")
+OPTIMIZERS: tuple[str, ...] = ("adamw", "adamw_mixed")
 
 PHASES_OF = {
     "tokens": ("prefill", "generate", "training"),
@@ -66,6 +67,13 @@ class StepOptions:
     dtype: Annotated[str, one_of("Type of weights and activations", DTYPES)] = "bf16"
     kv_dtype: Annotated[Word, one_of("Type of the cache, if another", CACHE_DTYPES)] = None
     page: Annotated[Word, option("Tokens of a block of a paged cache", "N")] = None
+    weights: Annotated[str, one_of("How weights of linear layers are stored", FORMATS)] = "dense"
+    weight_group: Annotated[Word, option("Inputs that share a scale of int8 or int4 weights", "N")] = None
+    compress_head: Annotated[bool, option("Compress the head too", None, "--compress-head")] = False
+    matmul_dtype: Annotated[Word, one_of("Type of weights and activations in products", MATMUL_DTYPES)] = None
+    low_rank: Annotated[Word, option("Two factors of this rank instead of each linear layer", "R")] = None
+    lora_rank: Annotated[Word, option("Unmerged adapters of this rank beside each linear layer", "R")] = None
+    lora_adapters: Annotated[Word, option("Adapters that the sequences are spread over", "N")] = None
     attention: Annotated[str, one_of("Library that attention comes from", BACKENDS)] = "flash"
     launch: Annotated[str, one_of("How kernels are launched", LAUNCH_MODES)] = "stream"
     checkpointing: Annotated[Word, one_of("Activations that backward computes again", CHECKPOINTING)] = None

@@ -11,6 +11,7 @@ from viz.commands.llm_options import BACKENDS, PHASES, PHASES_OF, StepOptions
 from viz.commands.values import choice, integer, mhz, optional_integer
 from workloads.attention import MAX_BATCH, MAX_TOKENS
 from workloads.execution import Execution
+from workloads.gemm import MAX_DIMENSION
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
@@ -88,8 +89,20 @@ def _refuse_cache_of_encoder(options: StepOptions, model: Model) -> None:
 
 
 def _execution(options: StepOptions) -> Execution:
-    page = optional_integer("--page", options.page, MAX_TOKENS)
-    return Execution(options.program, options.fusion, options.dtype, options.kv_dtype, page)
+    return Execution(
+        options.program,
+        options.fusion,
+        options.dtype,
+        options.kv_dtype,
+        optional_integer("--page", options.page, MAX_TOKENS),
+        weights=options.weights,
+        weight_group=optional_integer("--weight-group", options.weight_group, MAX_DIMENSION),
+        compress_head=options.compress_head,
+        matmul_dtype=options.matmul_dtype,
+        low_rank=optional_integer("--low-rank", options.low_rank, MAX_DIMENSION),
+        lora_rank=optional_integer("--lora-rank", options.lora_rank, MAX_DIMENSION),
+        lora_adapters=optional_integer("--lora-adapters", options.lora_adapters, MAX_BATCH) or 1,
+    )
 
 
 def _training(options: StepOptions) -> Training:

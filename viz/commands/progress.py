@@ -71,7 +71,8 @@ def in_background(work: Callable[[], T]) -> T:
             future.set_exception(error)
 
     threading.Thread(target=run, daemon=True).start()
-    wait([future])
+    while not wait([future], POLL_S).done:  # timed: a signal that comes just before an untimed wait would not end it
+        pass
     return future.result()
 
 

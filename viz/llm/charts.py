@@ -38,7 +38,7 @@ PART_COLOURS = {
 def draw_breakdown(ax: Axes, step: StepResult) -> None:
     """One bar an operation, longest first, stacked by limiter; then what lies between kernels."""
     rows = _bars(step)
-    size = palette.points(ax, 5.6, 3.6, 8.0)
+    size = palette.points(ax, 4.6, 3.6, 8.0)
     palette.tidy(ax, size)
     longest = max(sum(parts.values()) for _, parts in rows)
     for i, (_, parts) in enumerate(rows):

@@ -60,8 +60,8 @@ def _times(result: LlmResult) -> str:
     time, first = words.time_text(result.time_s), result.time_to_first_token_s
     rate = f"{words.three_digits(result.tokens_per_s)} tokens/s"
     if result.request.phase == "generate" and first is not None:
-        each = words.time_text(result.time_per_token_s)
-        return f"{time} · first token after {words.time_text(first)}, then {each} a token · {rate}"
+        then = f", then {words.time_text(result.time_per_token_s)} a token" if result.step_times_s else ""
+        return f"{time} · first token after {words.time_text(first)}{then} · {rate}"
     if result.request.phase == "prefill":
         return f"{time} {'a pass' if result.request.model.encoder_only else 'to the first token'} · {rate} read"
     if result.request.phase == "training":
