@@ -14,7 +14,7 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.llm import How, LlmResult
 from sim.studies import runs
-from sim.studies.study import Cell, Chart, Finding, Study, Table, ratio, table
+from sim.studies.study import Cell, Chart, Finding, Study, Table, largest, last, ratio, row_of, table
 
 MODEL, TOKENS = "llama3-8b", 2048
 CLAIM = "several times, makers of engines"
@@ -56,8 +56,15 @@ def study(gpu: Gpu) -> Study:
         gpu.label,
         tuple(tables.values()),
         (
-            *(Finding(f"All together at {phase}", totals[phase][-1], "ratio", CLAIM) for phase in tables),
-            *(Finding(f"Step that gains most at {phase}", _largest(found), "text") for phase, found in tables.items()),
+            *(Finding(f"All together at {phase}", last(totals[phase]), "ratio", CLAIM) for phase in tables),
+            *(
+                Finding(
+                    f"Step that gains most at {phase}",
+                    row_of(found, "speed-up", largest(found.column("speed-up"))),
+                    "text",
+                )
+                for phase, found in tables.items()
+            ),
         ),
         Chart(("time", "in kernels")),
     )
@@ -87,8 +94,3 @@ def _table(gpu: Gpu, phase: str) -> Table:
         before = result.time_s
     columns = {"build": "text", "time": "s", "in kernels": "s", "kernels": "count"}
     return table(phase.capitalize(), {**columns, "speed-up": "ratio", "speed-up so far": "ratio"}, rows)
-
-
-def _largest(found: Table) -> Cell:
-    gains = dict(zip(found.column("speed-up"), found.column("build"), strict=True))
-    return gains[max(gain for gain in gains if isinstance(gain, float))]

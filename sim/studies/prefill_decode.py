@@ -6,11 +6,12 @@ where the roofs of tensor cores and HBM meet. "of peak": model FLOPs utilisation
 
 from __future__ import annotations
 
+from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.llm import LlmResult
 from sim.step import peak_flops_per_s
 from sim.studies import runs
-from sim.studies.study import Cell, Chart, Finding, Study, first_where, ratio, table
+from sim.studies.study import Cell, Chart, Finding, Study, Table, first_where, ratio, table
 
 MODEL, CONTEXT = "llama3-8b", 2048
 PREFILLS = (128, 512, 2048, 8192)
@@ -21,30 +22,14 @@ def study(gpu: Gpu) -> Study:
     """Raises `ConfigError` where the model does not fit."""
     prefills = {f"prefill of {n:,}": _phase(gpu, "prefill", 1, n) for n in PREFILLS}
     decodes = {f"decode, batch {n}": _phase(gpu, "decode", n, CONTEXT) for n in BATCHES}
-    results = {**prefills, **decodes}
-    work = table(
-        f"What there is to do, decode behind {CONTEXT:,} tokens",
-        {"phase": "text", "time": "s", "time a token": "s", "model FLOPs": "FLOP", "HBM bytes": "B"},
-        [_work(name, result) for name, result in results.items()],
-    )
-    points = table(
-        "On the roofline",
-        {
-            "phase": "text",
-            "intensity": "FLOP/B",
-            "reached": "FLOP/s",
-            "of peak": "share",
-            "of HBM": "share",
-            "limited by": "text",
-        },
-        [_point(name, result) for name, result in results.items()],
-    )
-    last = next(iter(prefills.values())).shown
-    roofs = gpu.hbm.bandwidth_gb_per_s * 1e9, peak_flops_per_s(gpu, last.step)
+    results = {name: result for name, result in {**prefills, **decodes}.items() if result}
+    work, points = _tables(results)
+    roofs = gpu.hbm.bandwidth_gb_per_s * 1e9, peak_flops_per_s(gpu, next(iter(results.values())).shown.step)
     ridge = roofs[1] / roofs[0]
-    by_name = dict(zip(points.column("phase"), points.column("intensity"), strict=True))
-    tokens = dict(zip(work.column("phase"), work.column("time a token"), strict=True))
+    intensity = dict(zip(points.column("phase"), points.column("intensity"), strict=True))
+    token_s = dict(zip(work.column("phase"), work.column("time a token"), strict=True))
     long, one = f"prefill of {PREFILLS[-2]:,}", f"decode, batch {BATCHES[0]}"
+    below = first_where(points, lambda name, x: x < ridge and name in decodes, "phase", "intensity", from_last=True)
     return Study(
         "prefill-decode",
         "How far apart prefill and decode lie on the roofline (Llama-3-8B)",
@@ -52,21 +37,34 @@ def study(gpu: Gpu) -> Study:
         (work, points),
         (
             Finding("Ridge of the roofline", ridge, "FLOP/B"),
-            Finding(f"Intensity of the {long} over {one}", ratio(by_name[long], by_name[one]), "ratio"),
-            Finding(f"Time a token of {one} over the {long}", ratio(tokens[one], tokens[long]), "ratio"),
+            Finding(f"Intensity of the {long} over {one}", ratio(intensity.get(long), intensity.get(one)), "ratio"),
+            Finding(f"Time a token of {one} over the {long}", ratio(token_s.get(one), token_s.get(long)), "ratio"),
             Finding("First phase beyond the ridge", first_where(points, lambda x: x >= ridge, "intensity"), "text"),
-            Finding(
-                "Largest batch that decodes below it",
-                max((n for n in BATCHES if (by_name[f"decode, batch {n}"] or 0) < ridge), default=None),  # type: ignore[operator]
-                "count",
-            ),
+            Finding("Last decode below it", below, "text"),
         ),
         Chart(("reached",), 1, roofs),
     )
 
 
-def _phase(gpu: Gpu, phase: str, batch: int, tokens: int) -> LlmResult:
-    return runs.llm(gpu, MODEL, phase, batch, tokens, fusion="full")
+def _tables(results: dict[str, LlmResult]) -> tuple[Table, Table]:
+    work = table(
+        f"What there is to do, decode behind {CONTEXT:,} tokens",
+        {"phase": "text", "time": "s", "time a token": "s", "model FLOPs": "FLOP", "HBM bytes": "B"},
+        [_work(name, result) for name, result in results.items()],
+    )
+    heads = {"phase": "text", "intensity": "FLOP/B", "reached": "FLOP/s", "of peak": "share", "of HBM": "share"}
+    rows = [_point(name, result) for name, result in results.items()]
+    return work, table("On the roofline", {**heads, "limited by": "text"}, rows)
+
+
+def _phase(gpu: Gpu, phase: str, batch: int, tokens: int) -> LlmResult | None:
+    """None where it does not fit into memory."""
+    try:
+        return runs.llm(gpu, MODEL, phase, batch, tokens, fusion="full")
+    except ConfigError:
+        if (phase, tokens) == ("prefill", PREFILLS[0]):
+            raise
+        return None
 
 
 def _work(name: str, result: LlmResult) -> tuple[Cell, ...]:

@@ -13,7 +13,7 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.llm import LlmResult
 from sim.studies import runs
-from sim.studies.study import Cell, Chart, Finding, Study, Table, ratio, table
+from sim.studies.study import Cell, Chart, Finding, Study, Table, largest, ratio, row_of, table
 
 MODEL, CONTEXT = "llama3-8b", 2048
 BATCHES = (1, 16, 128)
@@ -41,7 +41,7 @@ def study(gpu: Gpu) -> Study:
         (times, memory),
         (
             *(Finding(f"Fastest at batch {batch}", _fastest(times, batch), "text") for batch in BATCHES),
-            *(Finding(f"Largest speed-up at batch {batch}", _largest(gains[batch]), "ratio") for batch in BATCHES),
+            *(Finding(f"Largest speed-up at batch {batch}", largest(gains[batch]), "ratio") for batch in BATCHES),
             Finding("Bytes of weights, int4 over as it is", _bytes_ratio(memory), "share"),
         ),
         Chart(tuple(f"batch {batch}" for batch in BATCHES)),
@@ -78,12 +78,8 @@ def _memory(results: dict[str, list[LlmResult | None]]) -> Table:
 
 
 def _fastest(times: Table, batch: int) -> Cell:
-    known = dict(zip(times.column(f"batch {batch}"), times.column("precision"), strict=True))
-    return known[min(t for t in known if isinstance(t, float))]
-
-
-def _largest(gains: tuple[Cell, ...]) -> float:
-    return max(gain for gain in gains if isinstance(gain, float))
+    gains = f"speed-up, batch {batch}"
+    return row_of(times, gains, largest(times.column(gains)))
 
 
 def _bytes_ratio(memory: Table) -> float | None:

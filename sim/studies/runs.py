@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hwmodels.spec import Gpu
@@ -15,6 +16,8 @@ from workloads.models.catalog import load_model
 from workloads.models.model import Model
 from workloads.operations import Operation, Step, Tensor, Work
 
+FLASH_CAPABILITY = 8.0
+"""FlashAttention's kernels need this compute capability."""
 QUICK = Options(quick=True)
 
 
@@ -64,10 +67,14 @@ def model(name: str, layers: int | None = None) -> Model:
 def llm(
     gpu: Gpu, name: str, phase: str, batch: int, tokens: int, how: How | None = None, **execution: Any
 ) -> LlmResult:
-    """A phase of a model: a prefill of `tokens`, or a decode step behind so many."""
+    """A phase of a model: a prefill of `tokens`, or a decode step behind so many; with PyTorch's "math" attention where
+    FlashAttention does not run."""
     execution.setdefault("dtype", dtype_of(gpu))
+    how = how or How(launch="graph")
+    if float(gpu.compute_capability) < FLASH_CAPABILITY:
+        how = replace(how, attention="math")
     request = Llm(load_model(name), phase, batch, tokens, tokens, execution=Execution(**execution))
-    return simulate_llm(request, gpu, how=how or How(launch="graph"))
+    return simulate_llm(request, gpu, how=how)
 
 
 def step_hbm_bytes(step: StepResult) -> int:

@@ -6,7 +6,7 @@ claims one, the claim stands beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from hwmodels.errors import ConfigError
@@ -101,14 +101,32 @@ def saved(before: Cell, after: Cell) -> float | None:
     return None if left is None else 1.0 - left
 
 
+def largest(cells: Iterable[Cell]) -> float | None:
+    """The largest number among them, if there is one."""
+    return max((cell for cell in cells if isinstance(cell, int | float)), default=None)
+
+
+def last(cells: Iterable[Cell]) -> float | None:
+    """The last number among them, if there is one."""
+    return next((cell for cell in reversed(tuple(cells)) if isinstance(cell, int | float)), None)
+
+
+def row_of(table: Table, column: str, value: Cell) -> Cell:
+    """First cell of the row with this value in a column; None for None."""
+    return None if value is None else table.rows[table.column(column).index(value)][0]
+
+
 def counted(n: int, noun: str) -> str:
     """1, "row" -> "1 row"."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def first_where(table: Table, wanted: Callable[..., bool], *columns: str) -> Cell:
-    """First cell of the first row for which `wanted` holds of some columns' cells, all there; None if of none."""
-    for row, cells in zip(table.rows, zip(*(table.column(name) for name in columns), strict=True), strict=True):
-        if None not in cells and wanted(*cells):
-            return row[0]
-    return None
+def first_where(table: Table, wanted: Callable[..., bool], *columns: str, from_last: bool = False) -> Cell:
+    """First cell of the first row (or the last) for which `wanted` holds of some columns' cells, all there; None
+    if there is no such row."""
+    found = [
+        row[0]
+        for row, cells in zip(table.rows, zip(*(table.column(name) for name in columns), strict=True), strict=True)
+        if None not in cells and wanted(*cells)
+    ]
+    return found[-1 if from_last else 0] if found else None
