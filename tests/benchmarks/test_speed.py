@@ -1,4 +1,4 @@
-"""How fast it is, against the targets: `pytest tests/benchmarks`, compiled code in place, on an otherwise idle machine.
+"""How fast it is, against the targets: `pytest -n 0 tests/benchmarks`, compiled code in place, on an otherwise idle machine.
 
 Asserts the least time of several rounds, which noise can only raise. The targets are for one core of an AMD EPYC of the
 third generation (family 25, model 1).
@@ -22,6 +22,8 @@ from sim import kernel as seam
 from sim.llm import simulate_llm
 from sim.machine import build_machine
 from sim.operation import kernels_on
+from sim.schedule.choose import ranked
+from sim.schedule.menu import menu
 from sim.schedule.plan import build_plan
 from sim.step import run_step
 from tests.kernel_runs import multistage, persistent
@@ -109,6 +111,17 @@ def test_other_tiles_of_16384(benchmark, config, target_s):
 def test_choose_and_simulate(benchmark, tile):
     """The best eight of the menu, or all of it."""
     benchmark.pedantic(simulate, (Gemm(1024, 1024, 1024), GPU), {"tile": tile}, rounds=2, warmup_rounds=1)
+
+
+def test_ranking(benchmark):
+    """A menu of 300 by the estimate: a fraction of the time of eight simulations."""
+
+    def rank() -> None:
+        menu.cache_clear()
+        assert len(ranked(Gemm(4096, 4096, 4096), GPU)) > 300
+
+    benchmark.pedantic(rank, rounds=5)
+    assert best(benchmark) <= 0.12
 
 
 # Language models.
