@@ -1,4 +1,4 @@
-"""How fast it is, against the targets: `pytest -n 0 tests/benchmarks`, compiled code in place, on an otherwise idle machine.
+"""How fast it is, against the targets: `pytest -n 0 tests/benchmarks`, compiled code in place, on an idle machine.
 
 Asserts the least time of several rounds, which noise can only raise. The targets are for one core of an AMD EPYC of the
 third generation (family 25, model 1).
