@@ -269,7 +269,7 @@ class Streaming(Section):
     code_us: float = constant(
         0, 1000, "fetching the instructions of a kernel that other kernels have driven out of the caches"
     )
-    copy_fraction: float = constant(0.01, 1, "of HBM's peak that long streams reach that read and write alike")
+    stream_copy_fraction: float = constant(0.01, 1, "of HBM's peak that long streams reach that read and write alike")
     dirty_fraction: float = constant(0, 1, "of L2's capacity that may hold bytes not yet written to memory")
     reread_fraction: float = constant(
         0.01, 1, "of L2's capacity, bytes of resident rows up to which all stay for a later pass"

@@ -241,7 +241,7 @@ def _hbm_s(kernel: StreamKernel, traffic: Traffic, gpu: Gpu) -> float:
     """Reads, writes and the turns between them, at the rates of long ones."""
     peak = gpu.hbm.bandwidth_gb_per_s * 1e9
     read, write = 1.0 / gpu.hbm.read_fraction, 1.0 / gpu.hbm.write_fraction
-    turn = max(0.0, 2.0 / gpu.streaming.copy_fraction - read - write)
+    turn = max(0.0, 2.0 / gpu.streaming.stream_copy_fraction - read - write)
     at_peak = traffic.hbm_read * kernel.hbm_weight * read + traffic.hbm_write * write
     return (at_peak + turn * min(traffic.hbm_read, traffic.hbm_write)) / peak
 

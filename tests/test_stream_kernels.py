@@ -73,7 +73,7 @@ def test_a_long_copy_runs_at_the_copy_bandwidth() -> None:
     work = Stream("copy", 2**16, 2**16)
     g = gpu()
     rate = work.compulsory_bytes / alone(work).time_s
-    assert rate == pytest.approx(g.streaming.copy_fraction * g.hbm.bandwidth_gb_per_s * 1e9, rel=0.01)
+    assert rate == pytest.approx(g.streaming.stream_copy_fraction * g.hbm.bandwidth_gb_per_s * 1e9, rel=0.01)
 
 
 def test_a_long_fill_is_launched_cta_by_cta() -> None:
