@@ -55,7 +55,7 @@ def attention_kernels(
     resident = _checked(resident or {})
     check_backend(work, gpu, backend)
     if backend in ("math", "unfused"):
-        return unfused_kernels(work, gpu, options, "fp32" if backend == "math" else work.dtype)
+        return unfused_kernels(work, gpu, options, backend)
     if work.phase == "backward":
         return _backward(work, gpu, options, resident)
     kernel = FORWARD[backend](work, gpu)
