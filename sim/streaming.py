@@ -37,9 +37,6 @@ from sim.result import WINDOW_FIELDS, KernelResult, Windows
 from sim.schedule.streams import StreamKernel, stream_launches
 from workloads.stream import Stream
 
-SHORT_CODE = 0.25
-"""Time to fetch the code of a short kernel, a long one being 1: least error of quarters (decoder_stack_kernels.csv,
-llama2-7b)."""
 ROLES = ("x", "w", "code")
 
 
@@ -259,7 +256,7 @@ def l2_trip_s(gpu: Gpu, hz: float) -> float:
 
 
 def _code_us(kernel: StreamKernel, gpu: Gpu) -> float:
-    return gpu.streaming.code_us * (1.0 if kernel.long_code else SHORT_CODE)
+    return gpu.streaming.code_us * (1.0 if kernel.long_code else gpu.streaming.short_code_fraction)
 
 
 def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: float) -> Times:
