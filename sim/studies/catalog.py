@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import import_module
-
 from typing import TYPE_CHECKING
 
 from hwmodels.errors import ConfigError
