@@ -269,7 +269,8 @@ class Streaming(Section):
     code_us: float = constant(
         0, 1000, "fetching the instructions of a kernel that other kernels have driven out of the caches"
     )
-    copy_fraction: float = constant(0.01, 1, "of HBM's peak that long streams reach that read and write alike")
+    short_code_fraction: float = constant(0, 1, "of that, where the kernel is a short one")
+    stream_copy_fraction: float = constant(0.01, 1, "of HBM's peak that long streams reach that read and write alike")
     dirty_fraction: float = constant(0, 1, "of L2's capacity that may hold bytes not yet written to memory")
     reread_fraction: float = constant(
         0.01, 1, "of L2's capacity, bytes of resident rows up to which all stay for a later pass"
@@ -289,6 +290,13 @@ class Streaming(Section):
     softmax_thread_cycles: float = constant(0, 1e6, "element of a warp that holds its row, exponential and division")
     softmax_cycles: float = constant(0, 1e6, "element of softmax beside exponentials and division")
     softmax_scalar_cycles: float = constant(0, 1e6, "the same where a thread's elements are loaded one by one")
+    softmax_trip_fraction: float = constant(
+        0, 1, "of a round trip, for a load of a lane whose warp holds its row: others are under way"
+    )
+    softmax_exponential_fraction: float = constant(0, 1, "of softmax_thread_cycles that goes without the division")
+    softmax_reread_fraction: float = constant(
+        0, 1, "of softmax_cycles, element of a row that is read again from L2 instead of shared memory"
+    )
     gather_weight: float = constant(0, 100, "HBM time of a byte of rows picked by index, one of a long read being 1")
     adamw_issue_cycles: float = constant(0, 1e6, "element of the fused AdamW update")
     column_issue_cycles: float = constant(0, 1e6, "element of sums over rows")
@@ -315,6 +323,7 @@ class Attention(Section):
     wait_cycles: float = constant(0, 100, "of a CTA, for a score: what it waits for itself, other CTAs going on")
     start_cycles: float = constant(0, 1e6, "of a FlashAttention-2 CTA before its first load, beyond a GEMM's")
     decode_start_cycles: float = constant(0, 1e6, "the same of cuDNN's kernels for one query")
+    backward_score_weight: float = constant(0, 100, "score_cycles of a backward kernel, those of a forward one being 1")
     unordered_fraction: float = constant(
         0, 1, "of the products' time that softmax runs beside where warpgroups take no turns; half where they do"
     )

@@ -23,8 +23,10 @@ from sim.schedule.attention import (
 )
 from sim.schedule.attention_plan import build_attention_plan
 from sim.schedule.plan import Plan
+from sim.streaming import stream_kernels
 from sim.unfused import passed, unfused_kernels
 from workloads.attention import Attention
+from workloads.stream import Stream
 
 ROLES = ("q", "k", "v")
 FORWARD = {"flash": flash_forward, "cudnn": cudnn_forward, "flash3": flash3_forward}
@@ -53,7 +55,7 @@ def attention_kernels(
     resident = _checked(resident or {})
     check_backend(work, gpu, backend)
     if backend in ("math", "unfused"):
-        return unfused_kernels(work, gpu, options, "fp32" if backend == "math" else work.dtype)
+        return unfused_kernels(work, gpu, options, backend)
     if work.phase == "backward":
         return _backward(work, gpu, options, resident)
     kernel = FORWARD[backend](work, gpu)
@@ -150,10 +152,18 @@ def _backward(work: Attention, gpu: Gpu, options: Options, resident: Mapping[str
     dq32 = work.batch * work.heads * work.q_len * work.head_dim * FP32_BYTES
     rows = work.batch * work.heads * work.q_len * FP32_BYTES
     before = _pass(gpu, work, "dot_do_o", 2 * work.q_bytes, dq32 + rows)
-    after = [_pass(gpu, work, "convert_dq", dq32, work.q_bytes)]
-    if work.group > 1:
-        after += [_pass(gpu, work, f"add d{x}", work.kv_bytes // 2 * work.group, work.kv_bytes // 2) for x in "kv"]
-    return before, main, *after
+    return before, main, _pass(gpu, work, "convert_dq", dq32, work.q_bytes), *_group_sums(work, gpu, options, dq32)
+
+
+def _group_sums(work: Attention, gpu: Gpu, options: Options, dq32: int) -> tuple[KernelResult, ...]:
+    """Sums of dK and of dV over the query heads of a group. L2 holds of them what dQ, converted last, leaves."""
+    if work.group == 1:
+        return ()
+    total = Stream("reduce", work.batch * work.kv_len, work.kv_heads * work.head_dim, work.dtype, fan_in=work.group)
+    room = gpu.l2.capacity_mib * 2**20 / gpu.l2.partitions - dq32 - work.q_bytes
+    held = min(1.0, max(0.0, room / (work.kv_bytes * work.group)))
+    first, second = ({"x": held, "code": code} for code in (0.0, 1.0))
+    return (*stream_kernels(total, gpu, options, resident=first), *stream_kernels(total, gpu, options, resident=second))
 
 
 def _pass(gpu: Gpu, work: Attention, name: str, read: int, write: int) -> KernelResult:

@@ -25,10 +25,10 @@ def sparse_time_s(work: SparseProduct, gpu: Gpu, options: Options | None = None)
     return gpu.kernel.floor_us * 1e-6 + max(hbm, l2, cores)
 
 
-def break_even(gemm: Gemm, gpu: Gpu) -> float:
-    """Density below which the sparse kernel takes less time than the dense one, as simulated; 1 where it always does,
-    0 where it never does."""
-    dense_s = simulate(gemm, gpu).time_s
+def break_even(gemm: Gemm, gpu: Gpu, dense_s: float | None = None) -> float:
+    """Density below which the sparse kernel takes less time than the dense one, of `dense_s` or as simulated; 1 where
+    it always does, 0 where it never does."""
+    dense_s = simulate(gemm, gpu).time_s if dense_s is None else dense_s
     low, high = 0.0, 1.0
     if sparse_time_s(unstructured(gemm, high), gpu) <= dense_s:
         return high

@@ -37,9 +37,6 @@ from sim.result import WINDOW_FIELDS, KernelResult, Windows
 from sim.schedule.streams import StreamKernel, stream_launches
 from workloads.stream import Stream
 
-SHORT_CODE = 0.25
-"""Time to fetch the code of a short kernel, a long one being 1: least error of quarters (decoder_stack_kernels.csv,
-llama2-7b)."""
 ROLES = ("x", "w", "code")
 
 
@@ -241,7 +238,7 @@ def _hbm_s(kernel: StreamKernel, traffic: Traffic, gpu: Gpu) -> float:
     """Reads, writes and the turns between them, at the rates of long ones."""
     peak = gpu.hbm.bandwidth_gb_per_s * 1e9
     read, write = 1.0 / gpu.hbm.read_fraction, 1.0 / gpu.hbm.write_fraction
-    turn = max(0.0, 2.0 / gpu.streaming.copy_fraction - read - write)
+    turn = max(0.0, 2.0 / gpu.streaming.stream_copy_fraction - read - write)
     at_peak = traffic.hbm_read * kernel.hbm_weight * read + traffic.hbm_write * write
     return (at_peak + turn * min(traffic.hbm_read, traffic.hbm_write)) / peak
 
@@ -259,7 +256,7 @@ def l2_trip_s(gpu: Gpu, hz: float) -> float:
 
 
 def _code_us(kernel: StreamKernel, gpu: Gpu) -> float:
-    return gpu.streaming.code_us * (1.0 if kernel.long_code else SHORT_CODE)
+    return gpu.streaming.code_us * (1.0 if kernel.long_code else gpu.streaming.short_code_fraction)
 
 
 def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: float) -> Times:

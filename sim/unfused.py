@@ -2,7 +2,10 @@
 
 "unfused" is what a library did before fused kernels: the products in the operands' type, one softmax between them that
 scales and masks. "math" is PyTorch's path of that name: all of it in fp32 on the CUDA cores, with a pass over memory
-for every step (kernels of attention.csv, 14 a call). Which GEMM kernel runs is the best by a closed-form bound.
+for every step (kernels of attention.csv, 14 a call). Which GEMM kernel runs is the best by a closed-form bound. Where
+query heads share keys and values, both copy them for every query head first (`repeat_interleave` in PyTorch's
+sdp math path, `repeat_kv` in Transformers' eager one), and the products read the copies; no table holds such a call.
+Not modelled: windows, pages, caches of another type.
 """
 
 from __future__ import annotations
@@ -22,23 +25,34 @@ Pass = tuple[str, int, int]
 """(name, bytes read, bytes written)."""
 
 
-def unfused_kernels(work: Attention, gpu: Gpu, options: Options, dtype: str) -> tuple[KernelResult, ...]:
-    """The kernels of a forward call in `dtype`: PyTorch's passes around the products for fp32, else softmax alone.
+def unfused_kernels(work: Attention, gpu: Gpu, options: Options, backend: str) -> tuple[KernelResult, ...]:
+    """The kernels of a forward call by "unfused" or "math".
 
-    Raises ConfigError for the backward pass, and for a type that the GPU does not take.
+    Raises ConfigError for the backward pass, windows, pages, caches of another type, and for a type that the GPU does
+    not take.
     """
-    if work.phase == "backward":
-        raise ConfigError("phase = 'backward': must be forward with a backend that is not fused (attention)")
+    _check(work, backend)
+    dtype = "fp32" if backend == "math" else work.dtype
     matrices = work.batch * work.heads
     scores = Gemm(work.q_len, work.kv_len, work.head_dim, matrices, dtype)
     weighted = Gemm(work.q_len, work.head_dim, work.kv_len, matrices, dtype, layout="nn")
-    before, between, after = _math_passes(work) if dtype == "fp32" else ((), _softmax(work, BYTES[dtype]), ())
+    before, between, after = _math_passes(work) if backend == "math" else _passes(work)
     kernels: list[KernelResult] = [passed(gpu, *each) for each in before]
     kernels += _product(scores, gpu, options)
     kernels += [passed(gpu, *each) for each in between]
     kernels += _product(weighted, gpu, options)
     kernels += [passed(gpu, *each) for each in after]
     return tuple(with_energy(gpu, kernel, dtype, options.data) for kernel in kernels)
+
+
+def _check(work: Attention, backend: str) -> None:
+    where = f"with backend {backend!r} (attention)"
+    if work.phase == "backward":
+        raise ConfigError(f"phase = 'backward': must be forward {where}")
+    for name in ("window", "page", "kv_dtype"):
+        value = getattr(work, name)
+        if value is not None:
+            raise ConfigError(f"{name} = {value!r}: must be None {where}")
 
 
 def _product(gemm: Gemm, gpu: Gpu, options: Options) -> tuple[KernelResult, ...]:
@@ -52,24 +66,32 @@ def _product(gemm: Gemm, gpu: Gpu, options: Options) -> tuple[KernelResult, ...]
     raise refusal or ConfigError(f"dtype = {gemm.dtype!r}: no kernel of {gpu.name} multiplies it (attention)")
 
 
-def _softmax(work: Attention, size: int) -> tuple[Pass, ...]:
-    n_bytes = work.batch * work.heads * work.q_len * work.kv_len * size
-    return (("softmax", n_bytes, n_bytes),)
+def _expanded(work: Attention, size: int) -> tuple[Pass, ...]:
+    """Copies of K and V for every query head, of elements of `size` bytes."""
+    if work.group == 1:
+        return ()
+    n_bytes = work.kv_bytes // 2 // work.kv_element_bytes * size
+    return tuple((f"expand {name}", n_bytes, work.group * n_bytes) for name in "kv")
 
 
-def _math_passes(work: Attention) -> tuple[tuple[Pass, ...], tuple[Pass, ...], tuple[Pass, ...]]:
-    """What PyTorch does before, between and after the products: convert, scale, softmax, clear rows without keys."""
-    queries = work.q_bytes // work.element_bytes
-    keys = work.group * work.kv_bytes // 2 // work.kv_element_bytes  # heads of a group get copies of their own
-    before: list[Pass] = []
-    for name, n, size in (("q", queries, work.element_bytes), *((x, keys, work.kv_element_bytes) for x in "kv")):
-        before.append((f"convert {name}", n * size, n * FP32_BYTES))
-        if name != "v":
-            before.append((f"scale {name}", n * FP32_BYTES, n * FP32_BYTES))
+def _passes(work: Attention) -> tuple[tuple[Pass, ...], ...]:
+    """What a library does before, between and after the products."""
+    n_bytes = work.batch * work.heads * work.q_len * work.kv_len * BYTES[work.dtype]
+    return _expanded(work, BYTES[work.dtype]), (("softmax", n_bytes, n_bytes),), ()
+
+
+def _math_passes(work: Attention) -> tuple[tuple[Pass, ...], ...]:
+    """What PyTorch does there: convert, copy shared heads, scale, softmax, clear rows without keys."""
+    queries, keys = work.q_bytes // work.element_bytes, work.kv_bytes // 2 // work.kv_element_bytes
     n = work.batch * work.heads * work.q_len * work.kv_len
     scores, truths = n * FP32_BYTES, n * TRUTH_BYTES
     rows = work.batch * work.heads * work.q_len
     mask = [("mask", scores, scores)] if work.causal else []
+    before = (
+        *_converted(work, queries, keys),
+        *_expanded(work, FP32_BYTES),
+        *((f"scale {x}", n * FP32_BYTES, n * FP32_BYTES) for x, n in (("q", queries), ("k", work.group * keys))),
+    )
     between = (
         *mask,
         ("softmax", scores, scores),
@@ -79,7 +101,18 @@ def _math_passes(work: Attention) -> tuple[tuple[Pass, ...], tuple[Pass, ...], t
         ("fill", 0, scores),
         ("where", scores + rows, scores),
     )
-    return tuple(before), between, (("convert o", queries * FP32_BYTES, queries * work.element_bytes),)
+    after = () if work.dtype == "fp32" else (("convert o", queries * FP32_BYTES, queries * work.element_bytes),)
+    return before, between, after
+
+
+def _converted(work: Attention, queries: int, keys: int) -> tuple[Pass, ...]:
+    """To fp32, unless they are."""
+    if work.dtype == "fp32":
+        return ()
+    return tuple(
+        (f"convert {x}", n * work.element_bytes, n * FP32_BYTES)
+        for x, n in zip("qkv", (queries, keys, keys), strict=True)
+    )
 
 
 def passed(gpu: Gpu, name: str, read: int, write: int) -> KernelResult:

@@ -28,7 +28,9 @@ from sim.schedule.attention import (
     n_splits,
 )
 from sim.schedule.attention_plan import STEPS, beside_cycles, build_attention_plan, mma_cycles, steps_seen
+from sim.validation.training import TrainingCase, steps_of
 from workloads.attention import Attention
+from workloads.stream import Stream
 
 MAKERS = {"flash": flash_forward, "cudnn": cudnn_forward, "flash3": flash3_forward, "backward": flash_backward}
 PREFILL = Attention(1, 4, 4, 128, 512, 512)
@@ -251,6 +253,40 @@ def test_backward_takes_longer_than_forward_and_writes_its_gradients() -> None:
     assert len(attention_kernels(shared, h200(), STILL)) == 5
 
 
+def test_gradients_of_shared_keys_are_added_up_once() -> None:
+    """As training_kernels.csv shows it: two launches of reduce_kernel after a backward; the call's, not the step's."""
+    shape = ("llama3-8b", 2, 1, 2048, False)
+    columns = ("model", "layers", "batch", "seq", "checkpointing")
+    with measured_path("h200_sxm_further", "training_kernels").open(encoding="utf-8") as file:
+        rows = [row for row in csv.DictReader(file) if [row[name] for name in columns] == list(map(str, shape))]
+    seen_us = [float(row["us"]) for row in rows if "reduce_kernel" in row["kernel"]]
+    operations = [each for each in steps_of(TrainingCase(*shape))["fwd_bwd_us"].operations if each.layer >= 0]
+    backward = [each.work for each in operations if isinstance(each.work, Attention) and each.work.phase == "backward"]
+    sums = [k for work in backward for k in attention_kernels(work, h200(), Options()) if k.name == "reduce"]
+    assert len(sums) == len(seen_us) == 4
+    assert not [each for each in operations if isinstance(each.work, Stream) and 1 < each.work.fan_in < 2048]
+    assert 1e6 * sum(kernel.time_s for kernel in sums) == pytest.approx(sum(seen_us), rel=0.1)
+    alone = dataclasses.replace(PREFILL, phase="backward")
+    assert "reduce" not in [kernel.name for kernel in attention_kernels(alone, h200(), STILL)]
+
+
+def test_what_follows_a_backward_takes_what_was_measured() -> None:
+    """attention_backward.csv: the call less its main kernel."""
+    checked = 0
+    with measured_path("h200_sxm_further", "attention_backward").open(encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["heads"] != row["kv_heads"] and int(row["q_len"]) <= 4096:
+                names = ("batch", "heads", "kv_heads", "head_dim", "q_len", "kv_len")
+                sizes: dict[str, Any] = {name: int(row[name]) for name in names}
+                work = Attention(**sizes, causal=row["causal"] == "True", phase="backward")
+                kernels = attention_kernels(work, h200(), Options())
+                rest_us = 1e6 * (sum(k.time_s for k in kernels) - main_kernel(kernels).time_s)
+                assert len(kernels) == int(row["n_kernels"])
+                assert rest_us == pytest.approx(float(row["time_us"]) - float(row["kernel_us"]), rel=0.1)
+                checked += 1
+    assert checked == 4
+
+
 def test_pages_cost_bytes_of_their_table_and_eight_bit_caches_halve_them() -> None:
     plain, paged, small = (
         main_of(dataclasses.replace(DECODE, **more)).bytes["hbm"]["read"]
@@ -293,6 +329,9 @@ def test_what_is_sampled_is_within_a_percent(work: Attention, backend: str) -> N
     assert some.bytes["l2"]["write"] == whole.bytes["l2"]["write"]
     assert some.flops_executed == whole.flops_executed
     assert sum(some.waits.values()) == pytest.approx(1.0)
+
+
+UNFUSED_REFUSES: dict[str, Any] = {"window": 128, "page": 16, "kv_dtype": "fp8_e4m3"}
 
 
 # Everything at once, and bad input.
@@ -339,11 +378,41 @@ def test_any_shape_runs(
         ("v100_sxm2_32gb", PREFILL, "flash", "compute capability 8.0"),
         ("h200_sxm", dataclasses.replace(PREFILL, phase="backward"), "cudnn", "phase 'backward'"),
         ("h200_sxm", dataclasses.replace(PREFILL, phase="backward"), "math", "phase = 'backward'"),
+        *(
+            ("h200_sxm", dataclasses.replace(PREFILL, **{name: value}), backend, f"{name} = '?{value}'?: must be None")
+            for name, value in UNFUSED_REFUSES.items()
+            for backend in ("math", "unfused")
+        ),
     ],
 )
 def test_what_no_kernel_takes_is_refused(gpu: str, work: Attention, backend: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         attention_kernels(work, load_gpu(gpu), Options(), backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "dtype"), [("t4", "fp16"), ("v100_sxm2_32gb", "fp16"), ("h200_sxm", "fp32"), ("t4", "fp32")]
+)
+def test_what_flash_does_not_take_others_do(gpu: str, dtype: str) -> None:
+    """And the refusal names them."""
+    work = dataclasses.replace(PREFILL, dtype=dtype)
+    with pytest.raises(ConfigError, match=r"unfused (or|and) math"):
+        attention_kernels(work, load_gpu(gpu), Options())
+    for backend in ("unfused", "math"):
+        assert attention_kernels(work, load_gpu(gpu), Options(), backend=backend)
+
+
+def test_shared_keys_are_copied_for_every_query_head() -> None:
+    shared, own = Attention(2, 8, 2, 128, 512, 512), Attention(2, 8, 8, 128, 512, 512)
+    for backend in ("math", "unfused"):
+        with_copies, without = (
+            {kernel.name for kernel in attention_kernels(work, h200(), STILL, backend=backend)}
+            for work in (shared, own)
+        )
+        assert with_copies - without == {"expand k", "expand v"}
+    copies = [k for k in attention_kernels(shared, h200(), STILL, backend="math") if k.name.startswith("expand")]
+    keys = 2 * 2 * 512 * 128 * 4
+    assert [k.bytes["l2"] for k in copies] == [{"read": keys, "write": 4 * keys}] * 2
 
 
 @pytest.mark.parametrize("resident", [{"w": 0.5}, {"k": 1.5}, {"q": -0.1}, {"v": float("nan")}])

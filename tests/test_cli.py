@@ -351,6 +351,7 @@ def test_the_shell_completes_names(words: str, monkeypatch: pytest.MonkeyPatch) 
 def test_help_loads_nothing_heavy() -> None:
     code = "import sys; sys.argv = ['tilewalk', '--help']\ntry: main()\nexcept SystemExit: print(*sys.modules)"
     loaded = process(before=f"from viz.cli import main\n{code}\nsys.exit()").communicate()[0].split("\n")[-2]
+    assert "viz.commands.app" in loaded.split()
     assert {name.split(".")[0] for name in loaded.split()} & set(HEAVY) == set()
 
 

@@ -172,6 +172,24 @@ def test_h200_values_are_those_of_the_microbenchmark():
     assert {key: value_at(gpu, key) for key in expected} == pytest.approx(expected, rel=1e-3)
 
 
+NUMBER = r"(\d{1,3}(?:,\d{3})*(?:\.\d+)?)"
+QUOTIENT = re.compile(rf"\b{NUMBER} of {NUMBER} (?:GB/s|MB|W|pJ/B|FLOP/clk/SM)")
+
+
+def test_a_measured_fraction_is_the_quotient_that_its_source_states(gpu):
+    """One of them, where it states several."""
+    found = {}
+    for row in rows(gpu):
+        pairs = [[float(number.replace(",", "")) for number in pair] for pair in QUOTIENT.findall(row.source)]
+        if row.kind == "microbenchmark" and row.key.endswith("_fraction") and pairs:
+            found[row.key] = [row.value == pytest.approx(part / whole, rel=5e-3) for part, whole in pairs]
+    assert {key: any(agree) for key, agree in found.items()} == dict.fromkeys(found, True)
+    if gpu.name == "h200_sxm":
+        assert {"hbm.read_fraction", "hbm.write_fraction", "hbm.copy_fraction", "tensor.mma_sync_fraction"} <= set(
+            found
+        )
+
+
 def test_measured_tables_are_shipped_and_others_refused():
     for table, n_rows in {
         "gemm": 961,

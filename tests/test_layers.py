@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "sim": ("hwmodels", "workloads", "sim"),
     "viz": PACKAGES,
 }
-HEAVY = {"matplotlib", "numba", "pandas", "pydantic", "scipy"}
+HEAVY = {"matplotlib", "numba", "numpy", "pandas", "pydantic", "scipy", "simpy"}
 NJIT_MODULE = "sim/engine.py"
 
 each_module = pytest.mark.parametrize("path", MODULES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -73,7 +73,7 @@ def test_the_engine_knows_no_simpy_and_the_host_no_numba() -> None:
     assert "numba" not in loaded_by("sim.host")
 
 
-@pytest.mark.parametrize("module", [*PACKAGES, "viz.cli"])
+@pytest.mark.parametrize("module", [*PACKAGES, "viz.cli", "viz.commands.app", "sim.studies.catalog"])
 def test_importing_loads_nothing_heavy(module: str) -> None:
     """The command answers --help at once: heavy libraries wait until they are needed."""
     assert loaded_by(module) & HEAVY == set()

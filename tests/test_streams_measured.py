@@ -45,18 +45,34 @@ def test_a_lower_clock_slows_each_kernel_as_measured(kind: str) -> None:
 
 
 # Training.
-@pytest.mark.parametrize("case", [("llama2-7b", 2048), ("llama3-8b", 2048)])
-def test_kernels_of_a_training_step(case: tuple[str, int]) -> None:
-    """Nothing was fitted to llama3-8b but the registers of its sums over query heads. Concatenations of its q, k and
-    v lie in L2 less than `L2Contents` has it; norms read what the add before them left there, faster than modelled."""
+CLOSE = 0.1
+"""Mean error of an operation in a training step, but for those of `ACCEPTED`."""
+ACCEPTED = {"rms_norm": 0.16}
+"""Deviations that are known and their limits. `L2Contents` has three quarters of what the add before a norm wrote still
+in L2; the norm takes 9.3 us, which lies between its times with that (10.9) and with all there (8.6)."""
+
+
+@pytest.mark.parametrize("model", ["llama2-7b", "llama3-8b"])
+def test_kernels_of_a_training_step(model: str) -> None:
+    """Nothing was fitted to llama3-8b but the registers of its sums over query heads."""
     errors: dict[str, list[float]] = defaultdict(list)
-    for sample in training_kernels(TrainingCase(case[0], 2, 1, case[1], False), gpu()):
+    for sample in training_kernels(TrainingCase(model, 2, 1, 2048, False), gpu()):
         errors[sample.name.removeprefix("training ")].append(abs(error(sample)))
-    within = {op: statistics.mean(each) for op, each in errors.items() if op not in ("rms_norm", "concat")}
-    assert {"adamw", "reduce", "rms_norm_backward", "silu_backward", "fill", "mul"} <= set(within)
-    assert max(within.values()) < 0.1, within
-    assert statistics.mean(errors["rms_norm"]) < 0.16
-    assert statistics.mean(errors["concat"]) < 0.12
+    mean = {op: statistics.mean(each) for op, each in errors.items()}
+    assert {"adamw", "concat", "reduce", "rms_norm_backward", "silu_backward", "fill", "mul", *ACCEPTED} <= set(mean)
+    assert {op: found for op, found in mean.items() if found >= ACCEPTED.get(op, CLOSE)} == {}
+
+
+@pytest.mark.parametrize("op", ACCEPTED)
+def test_accepted_deviations_are_still_there(op: str) -> None:
+    """Else their entry goes."""
+    found = [
+        abs(error(sample))
+        for model in ("llama2-7b", "llama3-8b")
+        for sample in training_kernels(TrainingCase(model, 2, 1, 2048, False), gpu())
+        if sample.work.op == op
+    ]
+    assert statistics.mean(found) >= CLOSE
 
 
 # Fit.

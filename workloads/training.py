@@ -262,20 +262,17 @@ def _of_product(tape: _Tape, operation: Operation, work: Gemm) -> list[Operation
 
 
 def _of_attention(tape: _Tape, operation: Operation, work: Attention) -> list[Operation]:
-    """Its backward kernels; keys and values shared by query heads get one gradient a head, which are summed."""
+    """Its backward call. It also adds up what query heads that share keys give for them, last of all it touches."""
     out, layer = tape.gradient(operation.writes[0], operation.writes[0]), operation.layer
     roles = dict(operation.reads)
     reads = (*operation.reads, ("o", operation.writes[0]), ("do", out))
     backward = replace(work, phase="backward")
-    found = [tape.operation("attention: backward", backward, reads, tape.gradient(roles["q"], roles["q"]), layer)]
-    if work.group > 1:
-        rows = work.batch * work.kv_len
-        total = Stream("reduce", rows, work.kv_heads * work.head_dim, work.dtype, fan_in=work.group)
-        for name in "kv":
-            each = tape.gradient(f"{name} of query heads", roles[name])
-            to = tape.gradient(roles[name], roles[name])
-            found.append(tape.operation(f"attention: sum d{name}", total, (("x", each),), to, layer))
-    return found
+    found = tape.operation("attention: backward", backward, reads, tape.gradient(roles["q"], roles["q"]), layer)
+    if work.group == 1:
+        return [found]
+    n_bytes = work.group * work.batch * work.kv_heads * work.kv_len * work.head_dim * work.element_bytes
+    each = (tape.builder.tensor(f"d {name} of query heads", n_bytes, "activation") for name in "kv")
+    return [replace(found, writes=(*found.writes, *each))]
 
 
 ALIKE = ("rope", "neg", "transpose", "cast")

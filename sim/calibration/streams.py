@@ -56,8 +56,8 @@ MOST_CHANGE = math.log(4)
 """Of a constant's logarithm in one fit."""
 IN_L2 = ("softmax1024",)
 """Of these, whose input an earlier launch left in L2."""
-OTHERS = ("nvjet", "Memset", "pytorch_flash", "cublasLt")
-"""In names of a training step's kernels that are no streams."""
+OTHERS = ("nvjet", "Memset", "pytorch_flash", "cublasLt", "reduce_kernel")
+"""In names of a training step's kernels that belong to products and to attention."""
 TRAINED = TrainingCase("llama2-7b", 2, 1, 2048, False)
 LITTLE_CACHE = 4096
 """Tokens of cache up to which a decode step of llama2-7b keeps the board's power below its limit."""

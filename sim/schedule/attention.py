@@ -89,13 +89,19 @@ def check_backend(work: Attention, gpu: Gpu, backend: str) -> None:
     if backend in ("math", "unfused"):
         return
     if work.dtype not in HALF_TYPES:
-        raise refused(f"dtype = {work.dtype!r} with backend {backend!r}", f"{' or '.join(HALF_TYPES)}; math takes fp32")
+        raise refused(
+            f"dtype = {work.dtype!r} with backend {backend!r}",
+            f"{' or '.join(HALF_TYPES)}; unfused and math take others",
+        )
     if work.head_dim > WIDEST:
-        raise refused(f"head_dim = {work.head_dim} with backend {backend!r}", f"at most {WIDEST}; math takes more")
+        raise refused(
+            f"head_dim = {work.head_dim} with backend {backend!r}", f"at most {WIDEST}; unfused and math take more"
+        )
     if backend == "flash" and not gpu.tensor.cp_async:
-        raise refused("backend = 'flash'", f"math on {gpu.name}: its kernels need compute capability 8.0")
+        raise refused("backend = 'flash'", f"unfused or math on {gpu.name}: flash needs compute capability 8.0")
+    of_others = "flash, unfused or math" if gpu.tensor.cp_async else "unfused or math"
     if backend in ("cudnn", "flash3") and not gpu.tensor.wgmma:
-        raise refused(f"backend = {backend!r}", f"flash or math on {gpu.name}: only its Hopper kernels are known")
+        raise refused(f"backend = {backend!r}", f"{of_others} on {gpu.name}: only its Hopper kernels are known")
     if work.phase == "backward" and backend != "flash":
         raise refused(f"backend = {backend!r} with phase 'backward'", "flash")
     if work.phase == "backward" and work.window is not None and not work.causal:

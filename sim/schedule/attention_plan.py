@@ -32,10 +32,6 @@ FAR = 2**30
 """Keys further away than any other."""
 LAST_PASSES = 2
 """Over the output of a warp-specialised kernel's item: scaled by its sum, and converted."""
-BACKWARD_SCORES = 1.25
-"""Instructions on a score in backward over those in forward, as slots of 128 lanes: an exponential takes 8 (16 a cycle
-and SM); forward has some 4 others (scale, maximum, sum, half a conversion), backward 7 (scale, subtract, multiply, two
-halves of a conversion and their way through shared memory). attention_backward.csv agrees."""
 
 
 def _is_backward(kernel: AttentionKernel) -> bool:
@@ -135,7 +131,8 @@ def beside_cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> float:
     itself at half an SM's rate, while the other's half of the products runs.
     """
     a = gpu.attention
-    scores = a.score_cycles * kernel.block_q * kernel.block_kv * (BACKWARD_SCORES if _is_backward(kernel) else 1.0)
+    weight = a.backward_score_weight if _is_backward(kernel) else 1.0
+    scores = weight * a.score_cycles * kernel.block_q * kernel.block_kv
     cycles = scores + a.output_cycles * kernel.block_q * kernel.width
     if kernel.mma == "wgmma":
         return max(0.0, cycles - kernel.overlap * mma_cycles(kernel, work, gpu))

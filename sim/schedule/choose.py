@@ -38,7 +38,8 @@ def default_families(gemm: Gemm, gpu: Gpu) -> tuple[str, ...]:
 def candidates(gemm: Gemm, gpu: Gpu, family: str | None, tile: str) -> tuple[tuple[KernelConfig, ...], int]:
     """The menu, best estimate first, and how many of it to simulate: `tile` "bound" for the best eight (ten where L2
     cannot keep the operands) that the simulator does not refuse, "auto" for all. "library": kernels that a library was
-    seen to launch for similar shapes, and four of them; as "bound" where none was seen or can be, or `family` is given.
+    seen to launch for similar shapes, and `sim.schedule.library.n_similar` of them; as "bound" where none was seen or
+    can be, or `family` is given.
 
     Raises `ConfigError` where nothing on the menu fits.
     """

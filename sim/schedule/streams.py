@@ -24,13 +24,9 @@ WARP, VECTOR_THREADS, VECTOR_ELEMENTS, STRIDED_ELEMENTS = 32, 128, 1024, 512
 STRIDED_TRIPS = 4
 """`elementwise_kernel` takes four elements a thread, in turn: a store may alias the next load."""
 WARP_SOFTMAX_WIDTH, WARP_SOFTMAX_ROWS, TWO_ROW_WIDTH, CROWDED_LOADS = 2048, 4, 128, 32
-LANE_LOADS = 6
-"""Loads that a lane of softmax_warp_forward has under way: cold rows take that many fewer round trips than loads."""
 BLOCK_THREADS, REGISTER_ELEMENTS, CROWDED_ELEMENTS = 1024, 9, 8
 """cunn_SoftMaxForwardReg keeps up to nine elements a thread; from eight on one CTA takes more than half an SM."""
 SMEM_SOFTMAX_BYTES, SOFTMAX_SMEM_BYTES, VECTOR_BYTES = 48 * 1024, 128, 16
-LOADS_SAVED = 4
-"""Elements that cunn_SoftMaxForward takes for what one costs where rows are kept in shared memory."""
 NORM_THREADS, NORM_VECTOR, REDUCTION_STEPS, STEP_ELEMENTS = 128, 4, 7, 2
 """A thread of the norm's kernel takes four elements at a time; 5 shuffles and 2 rounds through shared memory combine
 mean, variance and count of 128 threads, each step as dear as two elements."""
@@ -40,8 +36,6 @@ FUSED_THREADS = 512
 """Of the norms that compilers and inference engines fuse, whose threads take 16 bytes at a time."""
 SMALL_GATHER_ROWS, GATHER_BYTES = 16, 256 * 16
 CHUNK_ELEMENTS, CHUNKS, ADAMW_THREADS, ADAMW_VECTOR = 65536, 320, 512, 4
-EXPONENTIAL_SHARE = 1 / 3
-"""Of the time that an exponential and a division take one thread."""
 COPY_BYTES = 4 * 16 * VECTOR_THREADS
 """Of a CTA of a device-to-device copy, whose grid the profiler does not tell."""
 DERIVATIVE = 2
@@ -302,7 +296,7 @@ def _softmax(work: Stream, s: Streaming) -> StreamKernel:
     if n_bytes + SOFTMAX_SMEM_BYTES <= SMEM_SOFTMAX_BYTES:
         kernel = _block_softmax("softmax_smem", work, s, s.softmax_cycles)
         return replace(kernel, trips=passes, smem_bytes=SOFTMAX_SMEM_BYTES + n_bytes)
-    kernel = _block_softmax("softmax_block", work, s, s.softmax_cycles / LOADS_SAVED)
+    kernel = _block_softmax("softmax_block", work, s, s.softmax_reread_fraction * s.softmax_cycles)
     full, rest = divmod(n_bytes, BLOCK_THREADS * VECTOR_BYTES)
     passes = full + _ceil(rest, BLOCK_THREADS * work.element_bytes)  # what fills no vectors of all threads, one by one
     return replace(kernel, trips=passes, l2_trips=2.0 * passes, rereads=2.0)
@@ -333,12 +327,12 @@ def _warp_softmax(work: Stream, s: Streaming) -> StreamKernel:
     padded = 2 ** max(0, math.ceil(math.log2(work.width)))
     per_lane = max(1, padded // WARP)
     rows = WARP_SOFTMAX_ROWS * (2 if padded <= TWO_ROW_WIDTH else 1)
-    specials, chain = (2, 1.0) if work.op == "softmax" else (1, EXPONENTIAL_SHARE)
+    specials, chain = (2, 1.0) if work.op == "softmax" else (1, s.softmax_exponential_fraction)
     crowded = per_lane > CROWDED_LOADS
     registers = (128 if work.op == "log_softmax" else 80) if crowded else 48
     return replace(
         _bare("softmax_warp", work, _ceil(work.rows, rows), VECTOR_THREADS, registers),
-        trips=1.0 if work.element_bytes >= UNROLLED_BYTES else max(1.0, per_lane / LANE_LOADS),
+        trips=1.0 if work.element_bytes >= UNROLLED_BYTES else max(1.0, s.softmax_trip_fraction * per_lane),
         cycles=s.softmax_thread_cycles * chain * per_lane,
         issue_cycles=(specials * s.special_cycles + s.softmax_cycles) * padded * min(rows, work.rows),
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from hwmodels.errors import ConfigError
-from hwmodels.spec import Gpu
-from sim.studies.study import Study
+
+if TYPE_CHECKING:  # so that a command can list the studies at once
+    from hwmodels.spec import Gpu
+    from sim.studies.study import Study
 
 STUDIES = {
     "lm-head": "the head of Llama-3-8B at decode: fused log-softmax, int4 weights, batching",

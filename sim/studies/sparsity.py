@@ -8,7 +8,7 @@ bound of its time (`sim.sparse`), so that the true break-even lies at or below t
 from __future__ import annotations
 
 from hwmodels.spec import Gpu
-from sim.sparse import sparse_time_s
+from sim.sparse import break_even, sparse_time_s
 from sim.studies import runs
 from sim.studies.study import Cell, Chart, Finding, Study, Table, attempt, counted, ratio, table
 from workloads.compress import unstructured
@@ -18,7 +18,6 @@ N, K = 14336, 4096
 ROWS = (1, 16, 64, 256, 1024, 4096, 8192)
 FEW_ROWS = (1, 4, 16, 64)
 DENSITIES = (0.5, 0.25, 0.1, 0.05, 0.01)
-BISECTIONS = 40
 
 
 def product(rows: int, dtype: str, form: str = "dense") -> Gemm:
@@ -65,16 +64,6 @@ def _unstructured(gpu: Gpu) -> Table:
         gemm = product(m, dtype)
         dense = runs.time_s(gpu, gemm)
         times = [sparse_time_s(unstructured(gemm, density), gpu) for density in DENSITIES]
-        rows.append((m, dense, *times, _break_even(gpu, gemm, dense)))
+        rows.append((m, dense, *times, break_even(gemm, gpu, dense)))
     heads = {"rows": "count", "dense": "s", **{f"density {density:g}": "s" for density in DENSITIES}}
     return table("Unstructured", {**heads, "break-even density": "share"}, rows)
-
-
-def _break_even(gpu: Gpu, gemm: Gemm, dense_s: float) -> float:
-    """Density below which the sparse kernel is at least as fast; 0 where it never is, 1 where it always is."""
-    low, high = 0.0, 1.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        faster = sparse_time_s(unstructured(gemm, middle), gpu) <= dense_s
-        low, high = (middle, high) if faster else (low, middle)
-    return low
