@@ -12,7 +12,7 @@ from workloads.forward import decode, prefill
 from workloads.fusion import with_chains
 from workloads.gemm import Gemm
 from workloads.llm import Llm
-from workloads.models.counts import forward_flops, kv_cache_bytes, parameters
+from workloads.models.counts import forward_flops, kv_cache_bytes, parameters, training_flops
 from workloads.operations import Operation, Step, Tensor
 from workloads.stream import Stream
 from workloads.training import Training, backward_step, forward_step, optimizer_step, training_step
@@ -162,11 +162,19 @@ def test_full_checkpointing_runs_layers_again_and_selective_attention():
     flops = {}
     for how in ("none", "selective", "full"):
         step = backward_step(TINY, Execution(), Training(how, layers_only=True), 1, 256)
-        flops[how] = step.model_flops
+        flops[how] = step.flops
     forward = forward_step(TINY, Execution(), Training(layers_only=True), 1, 256)
     attention = sum(each.work.flops for each in forward.operations if isinstance(each.work, Attention))
-    assert flops["full"] - flops["none"] == forward.model_flops
+    assert flops["full"] - flops["none"] == forward.flops
     assert flops["selective"] - flops["none"] == attention
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt2", "mixtral-8x7b"])
+def test_a_models_flops_leave_out_what_is_computed_again(name: str, checkpointing: str):
+    model = load_model(name).with_layers(2)
+    step = training_step(model, Execution(), Training(checkpointing), 1, 256)
+    assert step.model_flops == training_flops(model, 1, 256)
 
 
 def test_packed_gradients_are_concatenated_and_shared_ones_added():

@@ -137,8 +137,9 @@ def _again(forward: list[Operation], layer: int, checkpointing: str) -> list[Ope
         return []
     own = [operation for operation in forward if operation.layer == layer]
     if checkpointing == "selective":
-        return [operation for operation in own if isinstance(operation.work, Attention)]
-    return [replace(own[0], host="recompute"), *(replace(operation, host="") for operation in own[1:])]
+        return [replace(operation, again=True) for operation in own if isinstance(operation.work, Attention)]
+    first, *others = (replace(operation, host="", again=True) for operation in own)
+    return [replace(first, host="recompute"), *others]
 
 
 class _Tape:
