@@ -152,7 +152,8 @@ def _backward(work: Attention, gpu: Gpu, options: Options, resident: Mapping[str
     before = _pass(gpu, work, "dot_do_o", 2 * work.q_bytes, dq32 + rows)
     after = [_pass(gpu, work, "convert_dq", dq32, work.q_bytes)]
     if work.group > 1:
-        after += [_pass(gpu, work, f"add d{x}", work.kv_bytes // 2 * work.group, work.kv_bytes // 2) for x in "kv"]
+        one = work.all_kv_bytes // 2
+        after += [_pass(gpu, work, f"add d{x}", one * work.group, one) for x in "kv"]
     return before, main, *after
 
 

@@ -60,7 +60,7 @@ def _softmax(work: Attention, size: int) -> tuple[Pass, ...]:
 def _math_passes(work: Attention) -> tuple[tuple[Pass, ...], tuple[Pass, ...], tuple[Pass, ...]]:
     """What PyTorch does before, between and after the products: convert, scale, softmax, clear rows without keys."""
     queries = work.q_bytes // work.element_bytes
-    keys = work.group * work.kv_bytes // 2 // work.kv_element_bytes  # heads of a group get copies of their own
+    keys = work.group * work.all_kv_bytes // 2 // work.kv_element_bytes  # heads of a group get copies of their own
     before: list[Pass] = []
     for name, n, size in (("q", queries, work.element_bytes), *((x, keys, work.kv_element_bytes) for x in "kv")):
         before.append((f"convert {name}", n * size, n * FP32_BYTES))

@@ -40,8 +40,7 @@ def test_a_decode_step_has_the_models_flops_and_reads_its_cache(name: str):
     model = load_model(name)
     step = decode(model, Execution(), 4, 500)
     assert step.model_flops == forward_flops(model, 4, 1, context=500, last_only=True).total
-    if model.window is None or model.window > 501:
-        assert step.bytes_of("cache") == kv_cache_bytes(model, 4, 501, "bf16")
+    assert step.bytes_of("cache") == kv_cache_bytes(model, 4, 501, "bf16")
 
 
 def test_every_tensor_that_is_read_was_written_before_or_was_there():
@@ -85,6 +84,25 @@ def test_windows_limit_what_attention_sees():
     step = prefill(load_model("mistral-7b"), Execution(), 1, 8192)
     attention = next(each.work for each in step.operations if isinstance(each.work, Attention))
     assert attention.window == 4096
+
+
+def test_a_windows_cache_is_as_large_as_in_the_memory_plan():
+    request = Llm(load_model("mistral-7b"), "decode", batch=64, context=30_000)
+    step = request.step()
+    assert step.bytes_of("cache") == request.memory().largest("kv_cache") == 64 * 4096 * 131_072
+    attention = next(each.work for each in step.operations if isinstance(each.work, Attention))
+    assert attention.kv_len == 30_001
+    assert 32 * attention.kv_bytes == step.bytes_of("cache")
+    gemma = decode(load_model("gemma2-9b"), Execution(), 2, 6000)
+    assert gemma.bytes_of("cache") == kv_cache_bytes(load_model("gemma2-9b"), 2, 6001)
+
+
+def test_attention_reads_the_keys_that_are_seen():
+    chunk = Attention(1, 32, 8, 128, 512, 8192, causal=True, window=4096)
+    assert chunk.kv_bytes == 2 * 2 * 8 * 128 * (4096 + 511)
+    assert chunk.all_kv_bytes == 2 * 2 * 8 * 128 * 8192
+    assert chunk.flops == 4 * 32 * 128 * 512 * 4096
+    assert Attention(1, 32, 8, 128, 4096, 4096, causal=True, window=4096).kv_bytes == 2 * 2 * 8 * 128 * 4096
 
 
 def test_experts_share_tokens_evenly():

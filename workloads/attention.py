@@ -117,7 +117,16 @@ class Attention:
     @property
     def kv_bytes(self) -> int:
         """Bytes of K and V together, of the keys that are seen."""
-        return 2 * self.batch * self.kv_heads * self.keys_seen * self.head_dim * self.kv_element_bytes
+        return self.keys_seen * self._bytes_per_key
+
+    @property
+    def all_kv_bytes(self) -> int:
+        """Bytes of K and V together, seen or not."""
+        return self.kv_len * self._bytes_per_key
+
+    @property
+    def _bytes_per_key(self) -> int:
+        return 2 * self.batch * self.kv_heads * self.head_dim * self.kv_element_bytes
 
     @property
     def read_bytes(self) -> int:
@@ -128,8 +137,8 @@ class Attention:
 
     @property
     def write_bytes(self) -> int:
-        """Every output written once."""
-        return self.q_bytes if self.phase == "forward" else self.q_bytes + self.kv_bytes
+        """Every output written once; dK and dV of keys that are not seen are zeros, written too."""
+        return self.q_bytes if self.phase == "forward" else self.q_bytes + self.all_kv_bytes
 
     @property
     def compulsory_bytes(self) -> int:

@@ -254,9 +254,12 @@ class Builder:
             tensors[name] = f"{name}.rotated"
 
     def _store(self, tensors: dict[str, str]) -> tuple[str, str]:
-        """Write the new keys and values into the layer's cache; returns its two tensors."""
+        """Write the new keys and values into the layer's cache, which keeps no more tokens than a window lets the new
+        ones see; returns its two tensors."""
         model, execution = self.model, self.execution
-        elements = self.batch * (self.context + self.tokens) * model.kv_width
+        n_tokens, window = self.context + self.tokens, model.window_of(self.layer)
+        kept = n_tokens if window is None else min(n_tokens, window + self.tokens - 1)
+        elements = self.batch * kept * model.kv_width
         n_bytes = elements * BYTES[execution.cache_dtype]
         names = tuple(self.tensor(f"{self.layer}.{name}", n_bytes, "cache") for name in ("keys", "values"))
         out_dtype = execution.kv_dtype

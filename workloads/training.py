@@ -50,6 +50,12 @@ class Training:
         check_integer("accumulated", self.accumulated, 1, MAX_ACCUMULATED, WHERE)
 
 
+def check_optimizer(execution: Execution, training: Training) -> None:
+    """Refuse fp32 weights beside those that are fp32 already."""
+    if execution.dtype == "fp32" and training.optimizer == "adamw_mixed":
+        raise ConfigError(f"optimizer = 'adamw_mixed': must be adamw with dtype = 'fp32' ({WHERE})")
+
+
 def forward_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
     """The forward pass alone, over `batch` sequences of `tokens`."""
     builder = _forward(model, execution, training, batch, tokens)
@@ -66,6 +72,7 @@ def backward_step(model: Model, execution: Execution, training: Training, batch:
 
 def optimizer_step(model: Model, execution: Execution, training: Training) -> Step:
     """The optimizer's update of every parameter."""
+    check_optimizer(execution, training)
     builder = _forward(model, execution, training, 1, 1)
     operation = _optimizer(builder, training)
     names = {name for _, name in operation.reads} | set(operation.writes)
@@ -75,6 +82,7 @@ def optimizer_step(model: Model, execution: Execution, training: Training) -> St
 
 def training_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
     """All of one optimizer step: passes of `batch` sequences each, gradients added up, and the update."""
+    check_optimizer(execution, training)
     builder = _forward(model, execution, training, batch, tokens)
     forward = tuple(builder.operations)
     one = (*forward, *_backward(builder, training))
