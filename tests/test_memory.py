@@ -282,7 +282,9 @@ def test_a_program_with_unfused_attention_holds_its_matrices():
 # Training.
 def test_a_program_s_training_has_its_recipe():
     model = load_model("gpt2")
-    request = Llm(model, "training", tokens=256, execution=Execution(dtype="fp32"), training=Training(optimizer="adamw"))
+    request = Llm(
+        model, "training", tokens=256, execution=Execution(dtype="fp32"), training=Training(optimizer="adamw")
+    )
     assert request.memory().points[-1].total == 16 * 124_439_808
     assert request.but(dtype="bf16").memory().points[-1].total == 8 * 124_439_808
     layers = request.but(layers_only=True).memory()

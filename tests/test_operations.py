@@ -16,6 +16,7 @@ from workloads.models.counts import forward_flops, kv_cache_bytes, parameters, t
 from workloads.operations import Operation, Step, Tensor
 from workloads.stream import Stream
 from workloads.training import Training, backward_step, forward_step, optimizer_step, training_step
+from workloads.weights import product_weight_bytes
 
 PROGRAMS = (Execution(), Execution(fusion="epilogue"), Execution(fusion="full"))
 DECODERS = [name for name in list_models() if not load_model(name).encoder_only]
@@ -63,6 +64,15 @@ def test_the_measured_program_is_that_of_the_protocol():
     assert step.operations[0].name == "embedding"
     assert [operation.name for operation in step.operations[-2:]] == ["final norm", "head"]
     assert step.operations[-1].work == Gemm(8, 128256, 4096)
+
+
+@pytest.mark.parametrize("name", list_models())
+def test_weights_of_products_are_what_products_read(name: str):
+    model = load_model(name)
+    step = prefill(model, Execution(), 2, 128)
+    read = {name for operation in step.operations for role, name in operation.reads if role == "b"}
+    n_bytes = sum(step.tensors[name].n_bytes for name in read if step.tensors[name].kind == "weight")
+    assert n_bytes == product_weight_bytes(model)
 
 
 def test_fusing_launches_less_and_moves_less():

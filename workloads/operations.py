@@ -71,8 +71,8 @@ class Step:
 
     @property
     def model_flops(self) -> int:
-        """FLOPs of matrix products and attention alone, as model FLOPs utilisation counts them: nothing that is computed
-        a second time, by checkpointing or inside attention's backward."""
+        """FLOPs of matrix products and attention alone, as model FLOPs utilisation counts them: nothing that is
+        computed a second time, by checkpointing or inside attention's backward."""
         works = (operation.work for operation in self.operations if not operation.again)
         return sum(_model_flops(work) for work in works if not isinstance(work, Stream))
 

@@ -105,7 +105,9 @@ def draw_memory(ax: Axes, result: LlmResult) -> None:
 
 
 def _when(result: LlmResult) -> str:
-    return {"generate": "the prefill and the last decode step", "prefill": "the prefill"}.get(result.request.phase, "the step")
+    return {"generate": "the prefill and the last decode step", "prefill": "the prefill"}.get(
+        result.request.phase, "the step"
+    )
 
 
 FAR = 10.0
