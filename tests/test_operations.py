@@ -83,6 +83,44 @@ def test_fusing_launches_less_and_moves_less():
     assert moved[0] > moved[1] > moved[2]
 
 
+def test_a_fused_cache_s_write_is_of_the_cache_s_type():
+    for dtype, size in ((None, 2), ("fp8_e4m3", 1)):
+        step = decode(LLAMA, Execution(fusion="full", kv_dtype=dtype), 4, 100)
+        work = next(each.work for each in step.operations if each.name == "rope + cache")
+        assert isinstance(work, Stream)
+        assert work.read_bytes == 2 * 4 * (4096 + 2 * 1024)
+        assert work.write_bytes == 4 * (2 * 4096 + size * 2 * 1024)
+
+
+def test_relu_is_relu():
+    model = load_model("opt-125m").with_layers(1)
+    eager, fused = (prefill(model, Execution(fusion=fusion), 1, 64) for fusion in ("none", "epilogue"))
+    alone = next(each.work for each in eager.operations if each.name == "relu")
+    assert alone.flops == 64 * 3072
+    up = next(each.work for each in fused.operations if each.name == "up")
+    assert isinstance(up, Gemm)
+    assert (up.epilogue, up.epilogue_flops) == ("bias_relu", 2 * 64 * 3072)
+    assert "relu" not in [each.name for each in fused.operations]
+
+
+def test_a_cap_of_logits_is_three_kernels_or_one():
+    model = load_model("gemma2-9b").with_layers(1)
+    elements = 4 * model.vocabulary
+    found = []
+    for execution in PROGRAMS:
+        works = [each.work for each in decode(model, execution, 4, 10).operations if each.name.startswith("logits")]
+        assert all(work.compulsory_bytes == 4 * elements for work in works)
+        found.append((len(works), sum(work.flops for work in works)))
+    assert found == [(3, 3 * elements), (1, 3 * elements), (0, 0)]  # part of the head's statistics
+
+
+def test_experts_results_are_summed_by_one_kernel():
+    step = prefill(load_model("mixtral-8x7b").with_layers(1), Execution(fusion="full"), 1, 100)
+    combine = next(each for each in step.operations if each.name == "combine")
+    assert combine.work == Stream("reduce", 100, 4096, fan_in=2)
+    assert combine.reads == (("x", "expert.out"),)
+
+
 def test_an_8_bit_cache_is_half_as_large_and_is_read_as_such():
     wide, narrow = (decode(LLAMA, Execution(kv_dtype=dtype), 2, 1000) for dtype in (None, "fp8_e4m3"))
     assert 2 * narrow.bytes_of("cache") == wide.bytes_of("cache")
@@ -209,6 +247,63 @@ def test_packed_gradients_are_concatenated_and_shared_ones_added():
     step = backward_step(TINY, Execution("measured"), Training(layers_only=True), 1, 256)
     names = [each.name for each in step.operations if each.layer == 0 and each.name.startswith(("conc", "add"))]
     assert names == ["add d x", "concatenate d gate_up", "add d x", "concatenate d qkv"]
+
+
+def test_the_gradient_of_the_loss_is_that_of_fp32_log_probabilities():
+    step = backward_step(TINY, Execution(), Training(), 1, 64)
+    names = [each.name for each in step.operations]
+    start = names.index("log_softmax")
+    assert names[start - 1 : start + 3] == ["head", "log_softmax", "gradient of the loss", "log_softmax: backward"]
+    assert names[start + 3 :][:2] == ["head: d weight", "head: d input"]
+    softmax, seed, backward = (each.work for each in step.operations[start : start + 3])
+    elements = 64 * 128_256
+    assert isinstance(softmax, Stream)
+    assert isinstance(seed, Stream)
+    assert isinstance(backward, Stream)
+    assert (softmax.read_bytes, softmax.write_bytes) == (2 * elements, 4 * elements)
+    assert seed.compulsory_bytes == 4 * elements
+    assert (backward.read_bytes, backward.write_bytes) == (8 * elements, 2 * elements)
+    assert not any("pick" in name for name in names)
+
+
+def embedding_gradient(name: str) -> list[tuple[str, int]]:
+    step = backward_step(load_model(name).with_layers(1), Execution(), Training(), 1, 64)
+    found = [each for each in step.operations if each.name.startswith("embedding: ")]
+    assert found[-1].writes == ("embedding gradient",)
+    return [(each.work.op, each.work.elements) for each in found if isinstance(each.work, Stream)]
+
+
+def test_the_table_s_gradient_is_dense_and_added_to_a_tied_head_s():
+    table, rows = 128_256 * 4096, 64 * 4096
+    assert embedding_gradient("llama3-8b") == [("fill", table), ("embedding_backward", rows)]
+    table, rows = 50_257 * 768, 64 * 768
+    assert embedding_gradient("gpt2") == [("fill", table), ("embedding_backward", rows), ("add", table)]
+
+
+@pytest.mark.parametrize("execution", PROGRAMS, ids=lambda each: each.fusion)
+@pytest.mark.parametrize("name", list_models())
+def test_accumulation_and_the_optimizer_take_every_parameter_once(name: str, execution: Execution):
+    model = load_model(name).with_layers(2)
+    step = training_step(model, execution, Training(accumulated=2), 1, 128)
+    added = [each for each in step.operations if each.name.startswith("accumulate")]
+    n = parameters(model).total
+    assert sum(each.work.elements for each in added if isinstance(each.work, Stream)) == n
+    for last in (step.operations[-1], optimizer_step(model, execution, Training()).operations[0]):
+        assert isinstance(last.work, Stream)
+        assert last.work.elements == n
+
+
+def test_biases_have_gradients_of_their_own():
+    step = backward_step(load_model("gpt2").with_layers(1), Execution(), Training(), 2, 64)
+    found = {each.writes[0]: each.work for each in step.operations if each.name.endswith("d bias")}
+    assert {name: step.tensors[name].n_bytes for name in found} == {
+        "0.qkv.bias gradient": 2 * 3 * 768,
+        "0.out.bias gradient": 2 * 768,
+        "0.up.bias gradient": 2 * 4 * 768,
+        "0.down.bias gradient": 2 * 768,
+    }
+    assert all(work.read_bytes == 128 * step.tensors[name].n_bytes for name, work in found.items()
+               if isinstance(work, Stream))  # fmt: skip
 
 
 def test_every_weight_gets_a_gradient():
