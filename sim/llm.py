@@ -6,7 +6,8 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import combinations
+from typing import Any, NamedTuple
 
 from hwmodels.catalog import resolved
 from hwmodels.errors import ConfigError
@@ -17,12 +18,17 @@ from sim.report import versions
 from sim.result import KernelResult
 from sim.step import Ran, StepResult, run_step
 from workloads.llm import Llm
-from workloads.memory import MemoryPlan
+from workloads.memory import MemoryPlan, Point
+from workloads.weights import product_weight_bytes
 
 SCHEMA = 1
 DECODE_POINTS = 5
 """Steps of a generation that are simulated, from the shortest context to the longest; between them lines are drawn."""
 N_ADVICE = 3
+N_CURES = 6
+"""Changes at most that a refusal names."""
+UNFUSED = ("math", "unfused")
+"""Libraries whose attention keeps its scores."""
 HELPS_FROM = 1.01
 SECONDS_PER_HOUR = 3600.0
 MILLION = 1e6
@@ -185,7 +191,7 @@ def simulate_llm(
     Raises ConfigError for what cannot be simulated, and where memory does not suffice, with what would fit.
     """
     options, how, tell = options or Options(), how or How(), progress or (lambda what, done, total: None)
-    memory = request.memory()
+    memory = _memory(request, how)
     _check_memory(request, gpu, memory, how)
     contexts = _contexts(request)
     steps = []
@@ -220,45 +226,85 @@ def _contexts(request: Llm) -> tuple[int, ...]:
 
 
 # Memory.
+def _memory(request: Llm, how: How) -> MemoryPlan:
+    """The plan, with attention as it is done."""
+    return request.memory("unfused" if how.attention in UNFUSED else "fused")
+
+
 def _check_memory(request: Llm, gpu: Gpu, memory: MemoryPlan, how: How) -> None:
     capacity = round(gpu.hbm.capacity_gb * 1e9)
-    needed = _needed_bytes(memory, how)
-    if needed <= capacity:
+    peak = max(points_in_hbm(request, memory, how), key=lambda point: point.total)
+    if peak.total <= capacity:
         return
-    peak = memory.peak
     parts = ", ".join(f"{name} {n_bytes / 1e9:.4g} GB" for name, n_bytes in peak.parts.items() if n_bytes >= 5e6)
-    cures = [text for text, plan, other in _smaller(request, gpu, how) if _needed_bytes(plan, other) <= capacity]
+    cures = _cures(request, gpu, how, capacity)
     cure = f"; fits with {', or '.join(cures)}" if cures else ""
     raise ConfigError(
-        f"HBM of {gpu.name}: {needed / 1e9:.4g} GB needed by {request.model.name} ({parts}), "
+        f"HBM of {gpu.name}: {peak.total / 1e9:.4g} GB needed by {request.model.name} ({parts}), "
         f"at most hbm.capacity_gb = {gpu.hbm.capacity_gb:g}{cure}"
     )
 
 
-def _needed_bytes(memory: MemoryPlan, how: How) -> int:
-    """At the peak; of weights that come from host memory, two pieces at a time, which are small beside the rest."""
-    return max(point.total - (point.parts.get("weights", 0) if how.stream_weights else 0) for point in memory.points)
+def points_in_hbm(request: Llm, memory: MemoryPlan, how: How) -> tuple[Point, ...]:
+    """Points of a plan without the weights that lie in host memory, those of products; of these, two pieces at a time
+    are in HBM, which are small beside the rest."""
+    away = product_weight_bytes(request.model, request.weight_format) if how.stream_weights else 0
+    if not away:
+        return memory.points
+    return tuple(
+        Point(point.operation, {**point.parts, "weights": max(0, point.parts.get("weights", 0) - away)})
+        for point in memory.points
+    )
 
 
-def _smaller(request: Llm, gpu: Gpu, how: How) -> list[tuple[str, MemoryPlan, How]]:
-    """Changes that need less memory, with their plans."""
-    found: list[tuple[str, Llm, How]] = []
+class Change(NamedTuple):
+    """A change of what is asked that needs less memory, in the words of the command line."""
+
+    text: str
+    fields: dict[str, Any]
+    stream_weights: bool = False
+
+
+def _cures(request: Llm, gpu: Gpu, how: How, capacity: int) -> list[str]:
+    """Changes with which the phase fits, one alone or, where none does, two together."""
+    changes = _smaller(request, gpu, how)
+    for n in (1, 2):
+        several = combinations(changes, n)
+        found = [" ".join(each.text for each in some) for some in several if _fits(request, how, some, capacity)]
+        if found:
+            return found[:N_CURES]
+    return []
+
+
+def _fits(request: Llm, how: How, changes: Sequence[Change], capacity: int) -> bool:
+    """Whether the phase with all changes can be built, and fits."""
+    fields = {name: value for change in changes for name, value in change.fields.items()}
+    if len(fields) < sum(len(change.fields) for change in changes):
+        return False
+    how = dataclasses.replace(how, stream_weights=how.stream_weights or any(each.stream_weights for each in changes))
+    try:
+        other = request.but(**fields)
+        if max(point.total for point in points_in_hbm(other, _memory(other, how), how)) > capacity:
+            return False
+        other.step()
+    except ConfigError:
+        return False
+    return True
+
+
+def _smaller(request: Llm, gpu: Gpu, how: How) -> list[Change]:
+    """Changes that need less memory."""
+    one = [Change("--batch 1", {"batch": 1})] if request.batch > 1 else []
     if request.phase == "training":
-        if request.training.checkpointing != "full":
-            found.append(("--checkpointing full", request.but(checkpointing="full"), how))
-        if request.batch > 1:
-            found.append(("--batch 1", request.but(batch=1), how))
-        return [(text, other.memory(), way) for text, other, way in found]
-    if request.execution.kv_dtype is None:
-        found.append(("--kv-dtype fp8_e4m3", request.but(kv_dtype="fp8_e4m3"), how))
-    found += [
-        (f"--{_option(name)} {value}", request.but(**{name: value}), how) for name, value in _precisions(request, gpu)
-    ]
+        kept = request.training.checkpointing != "full"
+        return [*([Change("--checkpointing full", {"checkpointing": "full"})] if kept else []), *one]
+    found: list[Change] = []
+    if request.execution.kv_dtype is None and not request.model.encoder_only:
+        found.append(Change("--kv-dtype fp8_e4m3", {"kv_dtype": "fp8_e4m3"}))
+    found += [Change(f"--{_option(name)} {value}", {name: value}) for name, value in _precisions(request, gpu)]
     if not how.stream_weights:
-        found.append(("--stream-weights", request, dataclasses.replace(how, stream_weights=True)))
-    if request.batch > 1:
-        found.append(("--batch 1", request.but(batch=1), how))
-    return [(text, other.memory(), way) for text, other, way in found]
+        found.append(Change("--stream-weights", {}, stream_weights=True))
+    return found + one
 
 
 def _precisions(request: Llm, gpu: Gpu) -> list[tuple[str, str]]:

@@ -333,7 +333,7 @@ COMPLETIONS = {
     "gpus show l40": ["l40s"],
     "explain --dtype fp8": ["fp8_e4m3", "fp8_e5m2"],
     "gemm --family s": ["split_k"],
-    "gemm --epilogue bias_": ["bias_gelu", "bias_silu"],
+    "gemm --epilogue bias_": ["bias_gelu", "bias_silu", "bias_relu"],
     "gemm --weights p": ["pinned", "pageable"],
     "val": ["validate"],
 }

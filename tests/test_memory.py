@@ -20,8 +20,11 @@ from workloads.activations import (
     recomputed_activations,
     saved_activations,
 )
+from workloads.execution import Execution
+from workloads.llm import Llm
 from workloads.memory import RECIPES, MemoryPlan, Recipe, inference_plan, training_plan
 from workloads.models.counts import kv_cache_bytes, layer_parameters, parameters
+from workloads.training import Training
 from workloads.weights import FORMATS, WeightFormat, layer_weight_bytes, weight_bytes
 
 pytestmark = pytest.mark.small
@@ -258,7 +261,39 @@ def test_beyond_the_context_if_asked():
     assert plan.largest("kv_cache") == 32769 * 131_072
 
 
+def test_a_generation_s_plan_is_its_prefill_s_and_its_last_step_s():
+    model = load_model("llama3-8b")
+    plan = Llm(model, "generate", batch=8, tokens=4096, new_tokens=17).memory()
+    first, last = inference_plan(model, 8, 4096), inference_plan(model, 8, 1, 4096 + 15)
+    assert plan.phase == "generate"
+    assert [point.parts for point in plan.points] == [point.parts for point in (*first.points, *last.points)]
+    assert plan.peak_bytes == first.peak_bytes > last.peak_bytes
+    assert plan.largest("kv_cache") == kv_cache_bytes(model, 8, 4112)
+    alone = Llm(model, "generate", batch=8, tokens=4096, new_tokens=1).memory()
+    assert [point.parts for point in alone.points] == [point.parts for point in first.points]
+
+
+def test_a_program_with_unfused_attention_holds_its_matrices():
+    request = Llm(load_model("gpt2"), "prefill", batch=4, tokens=1024)
+    more = request.memory("unfused").largest("activations")
+    assert more == 2 * (4 * 1024 * (768 + 3 * 768) + 2 * 4 * 12 * 1024 * 1024) > request.memory().largest("activations")
+
+
 # Training.
+def test_a_program_s_training_has_its_recipe():
+    model = load_model("gpt2")
+    request = Llm(
+        model, "training", tokens=256, execution=Execution(dtype="fp32"), training=Training(optimizer="adamw")
+    )
+    assert request.memory().points[-1].total == 16 * 124_439_808
+    assert request.but(dtype="bf16").memory().points[-1].total == 8 * 124_439_808
+    layers = request.but(layers_only=True).memory()
+    assert layers.points[-1].total == 16 * 12 * layer_parameters(model)
+    assert not layers.largest("logits")
+    with pytest.raises(ConfigError, match="optimizer = 'adamw_mixed': must be adamw with dtype = 'fp32'"):
+        request.but(optimizer="adamw_mixed")
+
+
 def test_bytes_of_each_parameter():
     found = {name: recipe.bytes_per_parameter for name, recipe in RECIPES.items()}
     assert found == {"mixed": 16, "mixed_fp32_gradients": 18, "bf16": 8, "fp32": 16}

@@ -12,10 +12,11 @@ from workloads.forward import decode, prefill
 from workloads.fusion import with_chains
 from workloads.gemm import Gemm
 from workloads.llm import Llm
-from workloads.models.counts import forward_flops, kv_cache_bytes, parameters
+from workloads.models.counts import forward_flops, kv_cache_bytes, parameters, training_flops
 from workloads.operations import Operation, Step, Tensor
 from workloads.stream import Stream
 from workloads.training import Training, backward_step, forward_step, optimizer_step, training_step
+from workloads.weights import product_weight_bytes
 
 PROGRAMS = (Execution(), Execution(fusion="epilogue"), Execution(fusion="full"))
 DECODERS = [name for name in list_models() if not load_model(name).encoder_only]
@@ -40,8 +41,7 @@ def test_a_decode_step_has_the_models_flops_and_reads_its_cache(name: str):
     model = load_model(name)
     step = decode(model, Execution(), 4, 500)
     assert step.model_flops == forward_flops(model, 4, 1, context=500, last_only=True).total
-    if model.window is None or model.window > 501:
-        assert step.bytes_of("cache") == kv_cache_bytes(model, 4, 501, "bf16")
+    assert step.bytes_of("cache") == kv_cache_bytes(model, 4, 501, "bf16")
 
 
 def test_every_tensor_that_is_read_was_written_before_or_was_there():
@@ -66,12 +66,59 @@ def test_the_measured_program_is_that_of_the_protocol():
     assert step.operations[-1].work == Gemm(8, 128256, 4096)
 
 
+@pytest.mark.parametrize("name", list_models())
+def test_weights_of_products_are_what_products_read(name: str):
+    model = load_model(name)
+    step = prefill(model, Execution(), 2, 128)
+    read = {name for operation in step.operations for role, name in operation.reads if role == "b"}
+    n_bytes = sum(step.tensors[name].n_bytes for name in read if step.tensors[name].kind == "weight")
+    assert n_bytes == product_weight_bytes(model)
+
+
 def test_fusing_launches_less_and_moves_less():
     steps = [prefill(LLAMA, execution, 1, 256) for execution in PROGRAMS]
     n_operations = [len(step.operations) for step in steps]
     moved = [sum(operation.work.compulsory_bytes for operation in step.operations) for step in steps]
     assert n_operations[0] > n_operations[1] > n_operations[2]
     assert moved[0] > moved[1] > moved[2]
+
+
+def test_a_fused_cache_s_write_is_of_the_cache_s_type():
+    for dtype, size in ((None, 2), ("fp8_e4m3", 1)):
+        step = decode(LLAMA, Execution(fusion="full", kv_dtype=dtype), 4, 100)
+        work = next(each.work for each in step.operations if each.name == "rope + cache")
+        assert isinstance(work, Stream)
+        assert work.read_bytes == 2 * 4 * (4096 + 2 * 1024)
+        assert work.write_bytes == 4 * (2 * 4096 + size * 2 * 1024)
+
+
+def test_relu_is_relu():
+    model = load_model("opt-125m").with_layers(1)
+    eager, fused = (prefill(model, Execution(fusion=fusion), 1, 64) for fusion in ("none", "epilogue"))
+    alone = next(each.work for each in eager.operations if each.name == "relu")
+    assert alone.flops == 64 * 3072
+    up = next(each.work for each in fused.operations if each.name == "up")
+    assert isinstance(up, Gemm)
+    assert (up.epilogue, up.epilogue_flops) == ("bias_relu", 2 * 64 * 3072)
+    assert "relu" not in [each.name for each in fused.operations]
+
+
+def test_a_cap_of_logits_is_three_kernels_or_one():
+    model = load_model("gemma2-9b").with_layers(1)
+    elements = 4 * model.vocabulary
+    found = []
+    for execution in PROGRAMS:
+        works = [each.work for each in decode(model, execution, 4, 10).operations if each.name.startswith("logits")]
+        assert all(work.compulsory_bytes == 4 * elements for work in works)
+        found.append((len(works), sum(work.flops for work in works)))
+    assert found == [(3, 3 * elements), (1, 3 * elements), (0, 0)]  # part of the head's statistics
+
+
+def test_experts_results_are_summed_by_one_kernel():
+    step = prefill(load_model("mixtral-8x7b").with_layers(1), Execution(fusion="full"), 1, 100)
+    combine = next(each for each in step.operations if each.name == "combine")
+    assert combine.work == Stream("reduce", 100, 4096, fan_in=2)
+    assert combine.reads == (("x", "expert.out"),)
 
 
 def test_an_8_bit_cache_is_half_as_large_and_is_read_as_such():
@@ -85,6 +132,25 @@ def test_windows_limit_what_attention_sees():
     step = prefill(load_model("mistral-7b"), Execution(), 1, 8192)
     attention = next(each.work for each in step.operations if isinstance(each.work, Attention))
     assert attention.window == 4096
+
+
+def test_a_windows_cache_is_as_large_as_in_the_memory_plan():
+    request = Llm(load_model("mistral-7b"), "decode", batch=64, context=30_000)
+    step = request.step()
+    assert step.bytes_of("cache") == request.memory().largest("kv_cache") == 64 * 4096 * 131_072
+    attention = next(each.work for each in step.operations if isinstance(each.work, Attention))
+    assert attention.kv_len == 30_001
+    assert 32 * attention.kv_bytes == step.bytes_of("cache")
+    gemma = decode(load_model("gemma2-9b"), Execution(), 2, 6000)
+    assert gemma.bytes_of("cache") == kv_cache_bytes(load_model("gemma2-9b"), 2, 6001)
+
+
+def test_attention_reads_the_keys_that_are_seen():
+    chunk = Attention(1, 32, 8, 128, 512, 8192, causal=True, window=4096)
+    assert chunk.kv_bytes == 2 * 2 * 8 * 128 * (4096 + 511)
+    assert chunk.all_kv_bytes == 2 * 2 * 8 * 128 * 8192
+    assert chunk.flops == 4 * 32 * 128 * 512 * 4096
+    assert Attention(1, 32, 8, 128, 4096, 4096, causal=True, window=4096).kv_bytes == 2 * 2 * 8 * 128 * 4096
 
 
 def test_experts_share_tokens_evenly():
@@ -162,17 +228,82 @@ def test_full_checkpointing_runs_layers_again_and_selective_attention():
     flops = {}
     for how in ("none", "selective", "full"):
         step = backward_step(TINY, Execution(), Training(how, layers_only=True), 1, 256)
-        flops[how] = step.model_flops
+        flops[how] = step.flops
     forward = forward_step(TINY, Execution(), Training(layers_only=True), 1, 256)
     attention = sum(each.work.flops for each in forward.operations if isinstance(each.work, Attention))
-    assert flops["full"] - flops["none"] == forward.model_flops
+    assert flops["full"] - flops["none"] == forward.flops
     assert flops["selective"] - flops["none"] == attention
+
+
+@pytest.mark.parametrize("checkpointing", ["none", "selective", "full"])
+@pytest.mark.parametrize("name", ["llama3-8b", "gpt2", "mixtral-8x7b"])
+def test_a_models_flops_leave_out_what_is_computed_again(name: str, checkpointing: str):
+    model = load_model(name).with_layers(2)
+    step = training_step(model, Execution(), Training(checkpointing), 1, 256)
+    assert step.model_flops == training_flops(model, 1, 256)
 
 
 def test_packed_gradients_are_concatenated_and_shared_ones_added():
     step = backward_step(TINY, Execution("measured"), Training(layers_only=True), 1, 256)
     names = [each.name for each in step.operations if each.layer == 0 and each.name.startswith(("conc", "add"))]
     assert names == ["add d x", "concatenate d gate_up", "add d x", "concatenate d qkv"]
+
+
+def test_the_gradient_of_the_loss_is_that_of_fp32_log_probabilities():
+    step = backward_step(TINY, Execution(), Training(), 1, 64)
+    names = [each.name for each in step.operations]
+    start = names.index("log_softmax")
+    assert names[start - 1 : start + 3] == ["head", "log_softmax", "gradient of the loss", "log_softmax: backward"]
+    assert names[start + 3 :][:2] == ["head: d weight", "head: d input"]
+    softmax, seed, backward = (each.work for each in step.operations[start : start + 3])
+    elements = 64 * 128_256
+    assert isinstance(softmax, Stream)
+    assert isinstance(seed, Stream)
+    assert isinstance(backward, Stream)
+    assert (softmax.read_bytes, softmax.write_bytes) == (2 * elements, 4 * elements)
+    assert seed.compulsory_bytes == 4 * elements
+    assert (backward.read_bytes, backward.write_bytes) == (8 * elements, 2 * elements)
+    assert not any("pick" in name for name in names)
+
+
+def embedding_gradient(name: str) -> list[tuple[str, int]]:
+    step = backward_step(load_model(name).with_layers(1), Execution(), Training(), 1, 64)
+    found = [each for each in step.operations if each.name.startswith("embedding: ")]
+    assert found[-1].writes == ("embedding gradient",)
+    return [(each.work.op, each.work.elements) for each in found if isinstance(each.work, Stream)]
+
+
+def test_the_table_s_gradient_is_dense_and_added_to_a_tied_head_s():
+    table, rows = 128_256 * 4096, 64 * 4096
+    assert embedding_gradient("llama3-8b") == [("fill", table), ("embedding_backward", rows)]
+    table, rows = 50_257 * 768, 64 * 768
+    assert embedding_gradient("gpt2") == [("fill", table), ("embedding_backward", rows), ("add", table)]
+
+
+@pytest.mark.parametrize("execution", PROGRAMS, ids=lambda each: each.fusion)
+@pytest.mark.parametrize("name", list_models())
+def test_accumulation_and_the_optimizer_take_every_parameter_once(name: str, execution: Execution):
+    model = load_model(name).with_layers(2)
+    step = training_step(model, execution, Training(accumulated=2), 1, 128)
+    added = [each for each in step.operations if each.name.startswith("accumulate")]
+    n = parameters(model).total
+    assert sum(each.work.elements for each in added if isinstance(each.work, Stream)) == n
+    for last in (step.operations[-1], optimizer_step(model, execution, Training()).operations[0]):
+        assert isinstance(last.work, Stream)
+        assert last.work.elements == n
+
+
+def test_biases_have_gradients_of_their_own():
+    step = backward_step(load_model("gpt2").with_layers(1), Execution(), Training(), 2, 64)
+    found = {each.writes[0]: each.work for each in step.operations if each.name.endswith("d bias")}
+    assert {name: step.tensors[name].n_bytes for name in found} == {
+        "0.qkv.bias gradient": 2 * 3 * 768,
+        "0.out.bias gradient": 2 * 768,
+        "0.up.bias gradient": 2 * 4 * 768,
+        "0.down.bias gradient": 2 * 768,
+    }
+    assert all(work.read_bytes == 128 * step.tensors[name].n_bytes for name, work in found.items()
+               if isinstance(work, Stream))  # fmt: skip
 
 
 def test_every_weight_gets_a_gradient():

@@ -10,11 +10,12 @@ import pytest
 from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
 from sim.call import Options
-from sim.llm import How, LlmResult, simulate_llm
+from sim.llm import How, LlmResult, points_in_hbm, simulate_llm
 from sim.operation import Kernels
 from sim.power import limit_w
 from sim.residency import STEPS, L2Contents
 from sim.step import StepResult, run_step
+from tests.test_models import tiny
 from workloads import load_model
 from workloads.execution import Execution
 from workloads.forward import decode, prefill
@@ -178,6 +179,37 @@ def test_a_model_that_does_not_fit_is_refused_with_what_would():
         simulate_llm(request, gpu("h200_sxm"))
     with pytest.raises(ConfigError, match="fits with --checkpointing full"):
         simulate_llm(Llm(LLAMA, "training", 4, 8192, training=Training(optimizer="adamw")), gpu("h200_sxm"))
+
+
+def test_only_changes_that_can_be_built_are_named():
+    odd = tiny(d_model=2112, d_ff=8448)  # no whole groups of 128
+    small = load_gpu("h200_sxm", ("hbm.capacity_gb=0.25",))
+    with pytest.raises(ConfigError, match="fits with") as refused:
+        simulate_llm(Llm(odd, "decode", context=4), small)
+    assert "--weights int8" in str(refused.value)
+    assert "int4" not in str(refused.value)
+
+
+def test_where_no_change_is_enough_two_are_named():
+    request = Llm(load_model("llama3-70b"), "decode", batch=128, context=4096)
+    with pytest.raises(ConfigError, match=r"fits with .*--kv-dtype fp8_e4m3 --weights int4"):
+        simulate_llm(request, gpu("h200_sxm"))
+
+
+def test_tables_stay_where_weights_are_streamed():
+    request = Llm(load_model("llama3-8b"), "decode", context=64)
+    plan = request.memory()
+    kept = points_in_hbm(request, plan, How(stream_weights=True))[0].parts["weights"]
+    assert kept == 2 * (128_256 * 4096 + 65 * 4096)
+    assert points_in_hbm(request, plan, How()) == plan.points
+
+
+def test_attention_that_is_not_fused_needs_room_for_its_scores():
+    small = load_gpu("h200_sxm", ("hbm.capacity_gb=3",))
+    request = Llm(load_model("gpt2-2layers"), "prefill", batch=32, tokens=1024)
+    assert simulate_llm(request, small).memory.peak_bytes < 1e9
+    with pytest.raises(ConfigError, match="needed by gpt2-2layers"):
+        simulate_llm(request.but(batch=128), small, how=How(attention="unfused"))
 
 
 def test_streamed_weights_wait_for_the_link():

@@ -19,6 +19,8 @@ CACHE_DTYPES = (*DTYPES, "int8")
 PASSES = ("forward", "backward")
 MATMULS = {"forward": 2, "backward": 5}
 """Products of q_len x kv_len x head_dim: Q K^T and P V; backward forms Q K^T again, then dV, dP, dQ and dK."""
+FORMED_AGAIN = {"forward": 0, "backward": 1}
+"""Of these, products that were formed before: Q K^T in backward."""
 LSE_BYTES = 4
 """The logarithm of each row's sum, fp32, which backward needs."""
 
@@ -98,14 +100,33 @@ class Attention:
         return 2 * MATMULS[self.phase] * self.batch * self.heads * self.head_dim * self.pairs
 
     @property
+    def model_flops(self) -> int:
+        """`flops` without the products that are formed again, as a model's FLOPs are counted."""
+        return self.flops * (MATMULS[self.phase] - FORMED_AGAIN[self.phase]) // MATMULS[self.phase]
+
+    @property
     def q_bytes(self) -> int:
         """Bytes of Q, and of O."""
         return self.batch * self.heads * self.q_len * self.head_dim * self.element_bytes
 
     @property
+    def keys_seen(self) -> int:
+        """Keys of one head that any query sees: with a window, not those before the first query's."""
+        return self.kv_len if self.window is None else min(self.kv_len, self.window + self.q_len - 1)
+
+    @property
     def kv_bytes(self) -> int:
-        """Bytes of K and V together."""
-        return 2 * self.batch * self.kv_heads * self.kv_len * self.head_dim * self.kv_element_bytes
+        """Bytes of K and V together, of the keys that are seen."""
+        return self.keys_seen * self._bytes_per_key
+
+    @property
+    def all_kv_bytes(self) -> int:
+        """Bytes of K and V together, seen or not."""
+        return self.kv_len * self._bytes_per_key
+
+    @property
+    def _bytes_per_key(self) -> int:
+        return 2 * self.batch * self.kv_heads * self.head_dim * self.kv_element_bytes
 
     @property
     def read_bytes(self) -> int:
@@ -116,8 +137,8 @@ class Attention:
 
     @property
     def write_bytes(self) -> int:
-        """Every output written once."""
-        return self.q_bytes if self.phase == "forward" else self.q_bytes + self.kv_bytes
+        """Every output written once; dK and dV of keys that are not seen are zeros, written too."""
+        return self.q_bytes if self.phase == "forward" else self.q_bytes + self.all_kv_bytes
 
     @property
     def compulsory_bytes(self) -> int:

@@ -22,6 +22,7 @@ EPILOGUE_STREAMS: dict[str, tuple[str, ...]] = {
     "bias": ("bias",),
     "bias_gelu": ("bias", "gelu"),
     "bias_silu": ("bias", "silu"),
+    "bias_relu": ("bias", "relu"),
     "residual": ("add",),
 }
 """Epilogue -> the streams that do the same behind a product that cannot."""

@@ -254,15 +254,20 @@ class Builder:
             tensors[name] = f"{name}.rotated"
 
     def _store(self, tensors: dict[str, str]) -> tuple[str, str]:
-        """Write the new keys and values into the layer's cache; returns its two tensors."""
+        """Write the new keys and values into the layer's cache, which keeps no more tokens than a window lets the new
+        ones see; returns its two tensors."""
         model, execution = self.model, self.execution
-        elements = self.batch * (self.context + self.tokens) * model.kv_width
+        n_tokens, window = self.context + self.tokens, model.window_of(self.layer)
+        kept = n_tokens if window is None else min(n_tokens, window + self.tokens - 1)
+        elements = self.batch * kept * model.kv_width
         n_bytes = elements * BYTES[execution.cache_dtype]
         names = tuple(self.tensor(f"{self.layer}.{name}", n_bytes, "cache") for name in ("keys", "values"))
         out_dtype = execution.kv_dtype
         if execution.fuses("full") and model.positions == "rope":
             width = model.qkv_width
-            self.stream("rope + cache", "rope", width, (tensors["q"],), tensors["q"], *names, strided=True)
+            written = 2 * model.kv_width if out_dtype else None
+            work = Stream("rope", self.rows, width, execution.dtype, out_dtype, True, out_columns=written)
+            self.add("rope + cache", work, (("x", tensors["q"]),), tensors["q"], *names)
             return names[0], names[1]
         for name, tensor in zip("kv", names, strict=True):
             self.stream(f"cache {name}", "copy", model.kv_width, (tensors[name],), tensor, strided=True,
@@ -302,8 +307,7 @@ class Builder:
         if model.gated:
             self._gated(source, rows, prefix, batch)
         else:
-            fused = execution.fuses("epilogue") and model.activation != "relu"
-            name = "silu" if model.activation == "silu" else "gelu"
+            fused, name = execution.fuses("epilogue"), activation(model)
             epilogue = f"bias_{name}" if fused else None
             self.linear(f"{prefix}up", width, model.d_model, source, "h", bias=model.ffn_bias, rows=rows,
                         epilogue=epilogue, batch=batch)  # fmt: skip
@@ -314,7 +318,7 @@ class Builder:
     def _gated(self, source: str, rows: int, prefix: str, batch: int) -> None:
         model, execution = self.model, self.execution
         width, n_all = model.d_ff, rows * batch
-        name = "silu" if model.activation == "silu" else "gelu"
+        name = activation(model)
         packed = execution.measured or execution.fuses("full") or model.family in PACKED
         if packed:
             self.linear(f"{prefix}gate_up", 2 * width, model.d_model, source, "gate_up", bias=model.ffn_bias,
@@ -334,8 +338,8 @@ class Builder:
         self.stream(f"{prefix}multiply", "mul", width, (hidden, up), hidden, rows=n_all, strided=packed)
 
     # Behind the last layer.
-    def finish(self, all_logits: bool) -> None:
-        """Final norm, head, and the pick of the next token."""
+    def finish(self, all_logits: bool, *, loss: bool = False) -> None:
+        """Final norm, head, and the pick of the next token, or the loss."""
         model = self.model
         rows = self.rows if all_logits else self.batch
         if self.pending and not model.final_norm:
@@ -351,7 +355,7 @@ class Builder:
         if model.pooler:
             self.linear("pooler", model.d_model, model.d_model, "x", "pooled", bias=True, rows=self.batch)
         if model.head != "none":
-            self._head(rows)
+            self._head(rows, loss)
 
     def _final_norm(self, rows: int) -> None:
         model = self.model
@@ -366,7 +370,7 @@ class Builder:
             self.stream("take last positions", "copy", model.d_model, ("x",), source, rows=rows, strided=True)
         self.stream("final norm", model.norm, model.d_model, (source, weight), to, rows=rows)
 
-    def _head(self, rows: int) -> None:
+    def _head(self, rows: int, loss: bool) -> None:
         model = self.model
         source, width = ("last" if model.final_norm else "y" if model.head == "masked_lm" else "x"), model.d_model
         if model.embedding_dim is not None:
@@ -383,12 +387,28 @@ class Builder:
         if fused:
             pick = Stream("argmax", rows, work.c_bytes // rows // STATISTIC_BYTES, "fp32")
             self.add("pick", pick, (("x", logits),), self.tensor("picked", rows * INDEX_BYTES))
-        if fused or self.execution.measured or model.encoder_only:
+        if fused or self.execution.measured:
+            return
+        if model.logits_softcap:
+            self._cap(logits, rows)
+        if model.encoder_only and not loss:
             return
         self.stream("log_softmax", "log_softmax", model.vocabulary, (logits,),
                     self.tensor("probabilities", rows * model.vocabulary * 4), rows=rows, out_dtype="fp32")  # fmt: skip
+        if loss:
+            return
         pick = Stream("argmax", rows, model.vocabulary, "fp32")
         self.add("pick", pick, (("x", "probabilities"),), self.tensor("picked", rows * INDEX_BYTES))
+
+    def _cap(self, logits: str, rows: int) -> None:
+        """Logits over their bound, tanh, and times it, in place; part of the product where statistics are."""
+        for op in ("softcap",) if self.execution.fuses("epilogue") else ("scale", "tanh", "scale"):
+            self.stream(f"logits: {op}", op, self.model.vocabulary, (logits,), logits, rows=rows)
+
+
+def activation(model: Model) -> str:
+    """The stream that its activation is."""
+    return model.activation.removesuffix("_tanh")
 
 
 def _takes_residual(operation: Operation, out: str) -> bool:
@@ -420,8 +440,8 @@ def experts(b: Builder, source: str, out: str) -> None:
     if b.execution.fuses("full"):
         b.stream("gather", "embedding", model.d_model, (source,), gathered, rows=rows * active)
         b.ffn(gathered, "expert.out", rows, "experts.", active)
-        b.stream("combine", "add", model.d_model, ("expert.out", source), b.activation(out, model.d_model),
-                 rows=rows * active)  # fmt: skip
+        total = Stream("reduce", b.rows, model.d_model, b.execution.dtype, fan_in=model.top_k)
+        b.add("combine", total, (("x", "expert.out"),), b.activation(out, model.d_model))
     else:
         for i in range(active):
             b.stream(f"expert {i}: gather", "embedding", model.d_model, (source,), gathered, rows=rows)

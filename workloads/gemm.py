@@ -25,9 +25,10 @@ L2_STATES = ("cold", "warm")
 DATA = ("random", "zeros", "sparse")
 """What A and B may hold: normal numbers, zeros, or {-1, 0, 1} at random. Energy and power depend on it."""
 
-EPILOGUES = {"none": 0, "bias": 1, "bias_gelu": 10, "bias_silu": 4, "residual": 1, "row_stats": 4}
+EPILOGUES = {"none": 0, "bias": 1, "bias_gelu": 10, "bias_silu": 4, "bias_relu": 2, "residual": 1, "row_stats": 4}
 """Epilogue -> FLOPs for each element of C. An add, multiply, divide or transcendental counts 1: bias or residual 1;
-GELU (tanh form) 9: x*x*x 2, scale 1, add 1, scale 1, tanh 1, add 1, half 1, times x 1; SiLU 3: exp, add, divide.
+GELU (tanh form) 9: x*x*x 2, scale 1, add 1, scale 1, tanh 1, add 1, half 1, times x 1; SiLU 3: exp, add, divide;
+ReLU 1.
 "row_stats": C is not written; of each row, a tile writes what log-softmax and the pick of a token need of its columns:
 the largest, its place, and the sum of exponentials: compare, subtract, exp, add."""
 STATISTIC_BYTES = 4

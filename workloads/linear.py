@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCALE_BYTES = BYTES["fp32"]
 """A scale of each output of a matrix that is multiplied in one byte."""
-WRITE_QUANTISED = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "silu_mul", "gelu_mul")
+WRITE_QUANTISED = ("rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm", "silu_mul", "gelu_mul", "relu_mul")
 """Kernels that may write one byte an element for the product that follows."""
 PARTS = {"qkv": 3, "gate_up": 2}
 """Layers packed into one."""

@@ -11,11 +11,11 @@ from workloads.attention import MAX_BATCH, MAX_TOKENS
 from workloads.checks import check_choice, check_integer
 from workloads.execution import Execution
 from workloads.forward import decode, prefill
-from workloads.memory import MemoryPlan, inference_plan, training_plan
+from workloads.memory import MemoryPlan, Point, inference_plan, training_plan
 from workloads.models.counts import check_context
 from workloads.models.model import Model
 from workloads.operations import Step
-from workloads.training import Training, training_step
+from workloads.training import Training, check_optimizer, training_step
 from workloads.weights import WeightFormat
 
 WHERE = "language model"
@@ -57,6 +57,8 @@ class Llm:
                 f"phase = {self.phase!r}: must be prefill or training for {name}, which has no cache ({WHERE})"
             )
         check_context(self.model, self.longest)
+        if self.phase == "training":
+            check_optimizer(self.execution, self.training)
         if self.phase == "training" and self.execution.compressed:
             raise ConfigError(f"phase = 'training': not with compressed layers, which are for inference ({WHERE})")
 
@@ -84,25 +86,49 @@ class Llm:
         """One step of a generation."""
         return decode(self.model, self.execution, self.batch, context)
 
-    def memory(self) -> MemoryPlan:
-        """What is alive at every point of the step, of a generation at its last one."""
+    def memory(self, attention: str = "fused") -> MemoryPlan:
+        """What is alive at every point of the step; of a generation, of its prefill and then of its last step.
+
+        `attention`: "fused", or "unfused" where its matrices go through memory.
+        """
         how = Activations(
             dtype=self.execution.dtype,
+            attention=attention,
             fused_activation=self.execution.fuses("epilogue"),
             checkpointing=self.training.checkpointing,
         )
         if self.phase == "training":
-            recipe = "mixed" if self.training.optimizer == "adamw_mixed" else "bf16"
-            return training_plan(
-                self.model, self.batch, self.tokens, recipe=recipe, how=how, accumulated=self.passes > 1
-            )
-        one = self.phase == "decode" or (self.phase == "generate" and self.new_tokens > 1)
-        q_len = 1 if one else self.tokens
+            return self._training_memory(how)
+        if self.phase == "decode":
+            return self._pass_memory(1, self.context, how)
+        first = self._pass_memory(self.tokens, 0, how)
+        if self.phase == "prefill":
+            return first
+        points = [Point(f"prefill {name}", parts) for name, parts in first.points]
+        if self.new_tokens > 1:
+            last = self._pass_memory(1, self.longest - 1, how)
+            points += [Point(f"last step {name}", parts) for name, parts in last.points]
+        return MemoryPlan(self.model.name, "generate", tuple(points))
+
+    def _training_memory(self, how: Activations) -> MemoryPlan:
+        unmixed = "fp32" if self.execution.dtype == "fp32" else "bf16"
+        return training_plan(
+            self.model,
+            self.batch,
+            self.tokens,
+            recipe="mixed" if self.training.optimizer == "adamw_mixed" else unmixed,
+            how=how,
+            accumulated=self.passes > 1,
+            layers_only=self.training.layers_only,
+        )
+
+    def _pass_memory(self, q_len: int, context: int, how: Activations) -> MemoryPlan:
+        """Of one pass of inference."""
         return inference_plan(
             self.model,
             self.batch,
             q_len,
-            self.longest - q_len,
+            context,
             weights=self.weight_format,
             kv_dtype=self.execution.cache_dtype if not self.model.encoder_only else None,
             how=how,

@@ -43,6 +43,8 @@ class Operation:
     host: str = ""
     """What an eager program does before it, beyond asking for it: "checkpoint" (a layer that will be run again) or
     "recompute" (that layer's second run)."""
+    again: bool = False
+    """Whether checkpointing runs it a second time."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,15 @@ class Step:
 
     @property
     def model_flops(self) -> int:
-        """FLOPs of matrix products and attention alone, as model FLOPs utilisation counts them."""
-        return sum(op.work.flops for op in self.operations if not isinstance(op.work, Stream))
+        """FLOPs of matrix products and attention alone, as model FLOPs utilisation counts them: nothing that is
+        computed a second time, by checkpointing or inside attention's backward."""
+        works = (operation.work for operation in self.operations if not operation.again)
+        return sum(_model_flops(work) for work in works if not isinstance(work, Stream))
 
     def bytes_of(self, kind: str) -> int:
         """Bytes of all tensors of one of `KINDS`."""
         return sum(tensor.n_bytes for tensor in self.tensors.values() if tensor.kind == kind)
+
+
+def _model_flops(work: Gemm | Attention) -> int:
+    return work.model_flops if isinstance(work, Attention) else work.flops

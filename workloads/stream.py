@@ -36,8 +36,13 @@ OPS = {
     "bias": Op(1, 1, 1, vectors=1),
     "gelu": Op(1, 1, 9),
     "silu": Op(1, 1, 3),
+    "relu": Op(1, 1, 1),
+    "scale": Op(1, 1, 1),
+    "tanh": Op(1, 1, 1),
+    "softcap": Op(1, 1, 3),
     "silu_mul": Op(2, 1, 4),
     "gelu_mul": Op(2, 1, 10),
+    "relu_mul": Op(2, 1, 2),
     "softmax": Op(1, 1, 4),
     "log_softmax": Op(1, 1, 4),
     "layer_norm": Op(1, 1, 8, vectors=2),
@@ -58,6 +63,9 @@ OPS = {
     "reduce": Op(1, 1, 1),
     "silu_backward": Op(2, 1, 6),
     "gelu_backward": Op(2, 1, 18),
+    "relu_backward": Op(2, 1, 2),
+    "tanh_backward": Op(2, 1, 3),
+    "softcap_backward": Op(2, 1, 4),
     "softmax_backward": Op(2, 1, 4),
     "log_softmax_backward": Op(2, 1, 4),
     "rms_norm_backward": Op(2, 1, 8, vectors=1),
@@ -70,8 +78,12 @@ OPS = {
 """An add, multiply, divide or transcendental counts 1, as in `workloads.gemm.EPILOGUES`. "adamw": parameter, gradient
 and two moments in, all but the gradient out; "adamw_mixed": a 2-byte gradient and fp32 weight and moments in, these and
 the 2-byte weight out, counted in tensors of 2 bytes. "rescale": an integer product times a scale of its row and one of
-its column. "embedding": the rows gathered, and their indices. "chain": as `Stream.chain` says."""
-LINKS = ("add", "mul", "bias", "gelu", "silu", "silu_mul", "gelu_mul", "neg", "cast", "rescale")
+its column. "scale": times one number; "softcap": scale, tanh and scale in one kernel. "embedding": the rows gathered,
+and their indices. "chain": as `Stream.chain` says."""
+LINKS = (
+    *("add", "mul", "bias", "gelu", "silu", "relu", "scale", "tanh"),
+    *("silu_mul", "gelu_mul", "relu_mul", "neg", "cast", "rescale"),
+)
 """Operations on one element after another, of which a compiler makes one kernel."""
 MAX_LINKS = 64
 
@@ -80,7 +92,8 @@ MAX_LINKS = 64
 class Stream:
     """One operation on [rows, width]. `out_dtype`: type of what is written (of several, the last), if not that of what
     is read. `strided`: its inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take
-    elements one by one.
+    elements one by one. `out_columns`: how many of the columns are written in `out_dtype` (None: all), the others in
+    `dtype`.
     `fan_in`: of "reduce", elements that each one written is the sum of. `chain`: of "chain", the operations of `LINKS`
     that one kernel runs on each element, with `inputs` tensors read and `outputs` written in all.
 
@@ -93,6 +106,7 @@ class Stream:
     dtype: str = "bf16"
     out_dtype: str | None = None
     strided: bool = False
+    out_columns: int | None = None
     fan_in: int = 1
     chain: tuple[str, ...] = ()
     inputs: int = 1
@@ -106,6 +120,8 @@ class Stream:
         check_integer("fan_in", self.fan_in, 1, MAX_ELEMENTS if self.op == "reduce" else 1, WHERE)
         if self.out_dtype is not None:
             check_choice("out_dtype", self.out_dtype, DTYPES, WHERE)
+        if self.out_columns is not None:
+            check_integer("out_columns", self.out_columns, 1, self.width, WHERE)
         self._check_chain()
 
     def _check_chain(self) -> None:
@@ -153,7 +169,11 @@ class Stream:
     def write_bytes(self) -> int:
         """Every output written once."""
         n = self.outputs if self.op == "chain" else OPS[self.op].outputs
-        return self.elements * ((n - 1) * self.element_bytes + self.out_element_bytes) if n else 0
+        if not n:
+            return 0
+        as_read = self.width - (self.out_columns or self.width)
+        row = ((n - 1) * self.width + as_read) * self.element_bytes + (self.width - as_read) * self.out_element_bytes
+        return self.rows * row
 
     @property
     def compulsory_bytes(self) -> int:

@@ -50,6 +50,12 @@ class Training:
         check_integer("accumulated", self.accumulated, 1, MAX_ACCUMULATED, WHERE)
 
 
+def check_optimizer(execution: Execution, training: Training) -> None:
+    """Refuse fp32 weights beside those that are fp32 already."""
+    if execution.dtype == "fp32" and training.optimizer == "adamw_mixed":
+        raise ConfigError(f"optimizer = 'adamw_mixed': must be adamw with dtype = 'fp32' ({WHERE})")
+
+
 def forward_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
     """The forward pass alone, over `batch` sequences of `tokens`."""
     builder = _forward(model, execution, training, batch, tokens)
@@ -66,7 +72,8 @@ def backward_step(model: Model, execution: Execution, training: Training, batch:
 
 def optimizer_step(model: Model, execution: Execution, training: Training) -> Step:
     """The optimizer's update of every parameter."""
-    builder = _forward(model, execution, training, 1, 1)
+    check_optimizer(execution, training)
+    builder = _forward(model, execution, training, 1, max(1, model.n_experts))  # so that no expert goes without tokens
     operation = _optimizer(builder, training)
     names = {name for _, name in operation.reads} | set(operation.writes)
     tensors = {name: builder.tensors[name] for name in builder.tensors if name in names}
@@ -75,6 +82,7 @@ def optimizer_step(model: Model, execution: Execution, training: Training) -> St
 
 def training_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
     """All of one optimizer step: passes of `batch` sequences each, gradients added up, and the update."""
+    check_optimizer(execution, training)
     builder = _forward(model, execution, training, batch, tokens)
     forward = tuple(builder.operations)
     one = (*forward, *_backward(builder, training))
@@ -102,7 +110,7 @@ def _forward(model: Model, execution: Execution, training: Training, batch: int,
         builder.decoder_layer()
     builder.layer = model.n_layers
     if not training.layers_only:
-        builder.finish(all_logits=True)
+        builder.finish(all_logits=True, loss=True)
     if training.checkpointing == "full":
         builder.operations = _entered(builder.operations, model.n_layers, "checkpoint")
     return builder
@@ -137,8 +145,9 @@ def _again(forward: list[Operation], layer: int, checkpointing: str) -> list[Ope
         return []
     own = [operation for operation in forward if operation.layer == layer]
     if checkpointing == "selective":
-        return [operation for operation in own if isinstance(operation.work, Attention)]
-    return [replace(own[0], host="recompute"), *(replace(operation, host="") for operation in own[1:])]
+        return [replace(operation, again=True) for operation in own if isinstance(operation.work, Attention)]
+    first, *others = (replace(operation, host="", again=True) for operation in own)
+    return [replace(first, host="recompute"), *others]
 
 
 class _Tape:
@@ -163,11 +172,14 @@ class _Tape:
                 self.sliced[version] = self.sliced.get(version, False) or packed
 
     def seed(self) -> Operation:
-        """The gradient of the last result: ones."""
-        elements = self.builder.tensors[self.forward[-1].writes[0]].n_bytes // self.element_bytes
-        name = self.gradient("last")
+        """The gradient of the last result: of log-probabilities, in fp32; or ones."""
+        last = self.forward[-1]
+        is_loss = isinstance(last.work, Stream) and last.work.op == "log_softmax"
+        dtype = "fp32" if is_loss else self.dtype
+        elements = self.builder.tensors[last.writes[0]].n_bytes // BYTES[dtype]
+        name = self.gradient(last.writes[0], last.writes[0]) if is_loss else self.gradient("last")
         self.contributions.update(dict.fromkeys(self.versions[-1][1], 1))
-        return self.operation("gradient of the loss", Stream("fill", 1, elements, self.dtype), (), name, -1)
+        return self.operation("gradient of the loss", Stream("fill", 1, elements, dtype), (), name, -1)
 
     @property
     def dtype(self) -> str:
@@ -178,6 +190,10 @@ class _Tape:
         """A gradient as large as a tensor."""
         n_bytes = self.builder.tensors[like].n_bytes if like else self.element_bytes
         return self.builder.tensor(f"d {name}", n_bytes, "activation")
+
+    def weight_gradient(self, weight: str) -> str:
+        """The gradient of a weight, as large as it."""
+        return self.builder.tensor(f"{weight} gradient", self.builder.tensors[weight].n_bytes, "gradient")
 
     def operation(
         self, name: str, work: Gemm | Attention | Stream, reads: tuple[tuple[str, str], ...], to: str, layer: int
@@ -236,17 +252,17 @@ def _of_product(tape: _Tape, operation: Operation, work: Gemm) -> list[Operation
     out, layer = f"d {operation.writes[0]}", operation.layer
     tape.gradient(operation.writes[0], operation.writes[0])
     found: list[Operation] = []
-    if work.epilogue in ("bias_gelu", "bias_silu"):
+    if work.epilogue in ("bias_gelu", "bias_silu", "bias_relu"):
         op = work.epilogue.removeprefix("bias_") + "_backward"
         elements = Stream(op, work.batch * work.m, work.n, work.dtype)
         found.append(
             tape.operation(f"{operation.name}: d activation", elements, (("x", out), ("x", source)), out, layer)
         )
-    if work.epilogue.startswith("bias"):
-        total = Stream("reduce", 1, work.n, work.dtype, fan_in=work.batch * work.m)
-        found.append(
-            tape.operation(f"{operation.name}: d bias", total, (("x", out),), tape.gradient("bias", source), layer)
-        )
+    bias = dict(operation.reads).get("bias")
+    if bias:
+        total = Stream("reduce", 1, work.batch * work.n, work.dtype, fan_in=work.m)
+        to = tape.weight_gradient(bias)
+        found.append(tape.operation(f"{operation.name}: d bias", total, (("x", out),), to, layer))
     stored_outputs_first = work.layout == "tn"
     to_weight = (
         Gemm(work.n, work.k, work.m, work.batch, work.dtype, layout="nt")
@@ -254,7 +270,7 @@ def _of_product(tape: _Tape, operation: Operation, work: Gemm) -> list[Operation
         else Gemm(work.k, work.n, work.m, work.batch, work.dtype, layout="nt")
     )
     to_input = Gemm(work.m, work.k, work.n, work.batch, work.dtype, layout="nn" if stored_outputs_first else "tn")
-    gradient = tape.builder.tensor(f"{weight} gradient", tape.builder.tensors[weight].n_bytes, "gradient")
+    gradient = tape.weight_gradient(weight)
     found.append(tape.operation(f"{operation.name}: d weight", to_weight, (("a", out), ("b", source)), gradient, layer))
     to = tape.gradient(source, source)
     found.append(tape.operation(f"{operation.name}: d input", to_input, (("a", out), ("b", weight)), to, layer))
@@ -275,9 +291,9 @@ def _of_attention(tape: _Tape, operation: Operation, work: Attention) -> list[Op
     return [replace(found, writes=(*found.writes, *each))]
 
 
-ALIKE = ("rope", "neg", "transpose", "cast")
+ALIKE = ("rope", "neg", "transpose", "cast", "scale")
 """Streams whose backward is as they are."""
-PASSED_ON = ("add", "fill", "copy", "concat", "argmax")
+PASSED_ON = ("add", "fill", "copy", "concat")
 """Streams whose gradient is handed on as it is."""
 
 
@@ -291,10 +307,17 @@ def _of_stream(tape: _Tape, operation: Operation, work: Stream) -> list[Operatio
     if work.op == "mul":
         plain = replace(work, strided=False)
         return [tape.operation(f"{operation.name}: backward", each, reads, to, layer) for each in (plain, work)]
+    if work.op == "log_softmax":
+        return [_of_log_softmax(tape, operation, work)]
+    if work.op == "embedding" and tape.builder.tensors[operation.reads[0][1]].kind == "weight":
+        return _of_table(tape, operation, work)
+    if work.op == "reduce":  # each of its inputs gets a copy
+        each = replace(work, op="copy", rows=work.rows * work.fan_in, fan_in=1)
+        return [tape.operation(f"{operation.name}: backward", each, (("x", out),), to, layer)]
     norm = next((norm for norm in NORMS if work.op.endswith(norm)), None)
     if norm:
         total = Stream("reduce", 1, 2 * work.width, work.dtype, fan_in=work.rows)  # over gradients and inputs
-        weight = tape.builder.tensor(f"{operation.reads[-1][1]} gradient", work.width * tape.element_bytes, "gradient")
+        weight = tape.weight_gradient(operation.reads[-1][1])
         return [
             tape.operation(f"{operation.name}: backward", replace(work, op=f"{norm}_backward"), reads, to, layer),
             tape.operation(f"{operation.name}: d weight", total, reads, weight, layer),
@@ -304,11 +327,43 @@ def _of_stream(tape: _Tape, operation: Operation, work: Stream) -> list[Operatio
     return [tape.operation(f"{operation.name}: backward", each, reads, to, layer) for each in works]
 
 
+def _of_log_softmax(tape: _Tape, operation: Operation, work: Stream) -> Operation:
+    """From the gradient of log-probabilities and these, that of the logits."""
+    (_, source), result = operation.reads[0], operation.writes[0]
+    dtype = work.out_dtype or work.dtype
+    backward = replace(work, op="log_softmax_backward", dtype=dtype, out_dtype=work.dtype)
+    reads, to = (("x", f"d {result}"), ("x", result)), tape.gradient(source, source)
+    return tape.operation(f"{operation.name}: backward", backward, reads, to, operation.layer)
+
+
+def _of_table(tape: _Tape, operation: Operation, work: Stream) -> list[Operation]:
+    """A gradient of the whole table, cleared, with the rows added that were gathered; added to the head's where both
+    share the table."""
+    table, layer = operation.reads[0][1], operation.layer
+    elements = tape.builder.tensors[table].n_bytes // tape.element_bytes
+    shared = f"{table} gradient" in tape.builder.tensors
+    to = tape.gradient(table, table) if shared else tape.weight_gradient(table)
+    add = replace(work, op="embedding_backward")
+    reads = (("x", f"d {operation.writes[0]}"),)
+    found = [
+        tape.operation(f"{operation.name}: clear gradient", Stream("fill", 1, elements, work.dtype), (), to, layer),
+        tape.operation(f"{operation.name}: backward", add, reads, to, layer),
+    ]
+    if shared:
+        both = (("x", to), ("x", tape.weight_gradient(table)))
+        found.append(
+            tape.operation(
+                f"{operation.name}: add to the head's", Stream("add", 1, elements, work.dtype), both, both[1][1], layer
+            )
+        )
+    return found
+
+
 def _backward_ops(op: str) -> tuple[str, ...]:
     """Operations that the backward of one of a tensor by itself takes."""
     if op in ALIKE:
         return (op,)
-    if op in ("silu_mul", "gelu_mul"):
+    if op in ("silu_mul", "gelu_mul", "relu_mul"):
         return ("mul", op.removesuffix("_mul") + "_backward")
     return (f"{op}_backward",)
 

@@ -120,6 +120,20 @@ def weight_bytes(model: Model, which: str | WeightFormat = "bf16") -> dict[str, 
     return total
 
 
+def product_weight_bytes(model: Model, which: str | WeightFormat = "bf16") -> int:
+    """Bytes of the weights that products take, without those that are gathered or applied element by element: tables
+    (but a tied one, which the head multiplies with), positions, norms, biases."""
+    stored, n_layers = weight_format(which), model.n_layers
+    groups = ((outer_tensors(model), 1), (layer_tensors(model), n_layers))
+    return sum(n * tensor_bytes(each, stored) for group, n in groups for each in group if _is_multiplied(model, each))
+
+
+def _is_multiplied(model: Model, tensor: Tensor) -> bool:
+    if len(tensor.shape) != 2 or tensor.name in ("token_types.weight", "positions.weight"):
+        return False
+    return tensor.name != "embedding.weight" or model.tied
+
+
 def layer_weight_bytes(model: Model, which: str | WeightFormat = "bf16") -> int:
     """Bytes of one layer's weights: what is streamed when layers come from host memory one by one."""
     stored = weight_format(which)

@@ -105,7 +105,9 @@ def draw_memory(ax: Axes, result: LlmResult) -> None:
 
 
 def _when(result: LlmResult) -> str:
-    return {"generate": "the last decode step", "prefill": "the prefill"}.get(result.request.phase, "the step")
+    return {"generate": "the prefill and the last decode step", "prefill": "the prefill"}.get(
+        result.request.phase, "the step"
+    )
 
 
 FAR = 10.0
@@ -126,7 +128,7 @@ def _capacity(ax: Axes, capacity: float, peak: int, size: float) -> None:
                 fontsize=0.9 * size, color=palette.INK, va="bottom")  # fmt: skip
 
 
-_LAYER = re.compile(r"(?P<pass>forward |backward )?layer (?P<number>\d+)")
+_LAYER = re.compile(r"(?P<pass>forward |backward |prefill |last step )?layer (?P<number>\d+)")
 
 
 def _mark_layers(ax: Axes, points: Sequence[Point], size: float) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sim.llm import LlmResult, limiter_of, operation_name
+from sim.llm import LlmResult, limiter_of, operation_name, points_in_hbm
 from sim.result import KernelResult
 from sim.step import Ran, StepResult
 from viz import levels, palette
@@ -199,12 +199,8 @@ def capacity_bytes(step: StepResult) -> float:
 
 
 def memory(result: LlmResult) -> tuple[Point, ...]:
-    """What HBM holds at every point of the plan: without weights that lie in host memory, of which two pieces at a time
-    are there."""
-    if not result.how.stream_weights:
-        return result.memory.points
-    kept = ({name: n for name, n in point.parts.items() if name != "weights"} for point in result.memory.points)
-    return tuple(Point(point.operation, parts) for point, parts in zip(result.memory.points, kept, strict=True))
+    """What HBM holds at every point of the plan."""
+    return points_in_hbm(result.request, result.memory, result.how)
 
 
 def memory_peak(result: LlmResult) -> Point:

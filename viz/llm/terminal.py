@@ -221,7 +221,7 @@ def _memory(result: LlmResult) -> str:
     rest = peak.total - sum(large.values())
     texts += [f"{'other' if texts else 'all'} {words.bytes_text(rest)}"] if rest else []
     total = f"{words.bytes_text(peak.total)} of {words.bytes_text(capacity)} at the peak"
-    streamed = ", weights in host memory" if result.how.stream_weights else ""
+    streamed = ", products' weights in host memory" if result.how.stream_weights else ""
     return f"{total} ({peak.operation}{streamed}): {', '.join(texts)}"
 
 
