@@ -152,7 +152,6 @@ def _backward(work: Attention, gpu: Gpu, options: Options, resident: Mapping[str
     dq32 = work.batch * work.heads * work.q_len * work.head_dim * FP32_BYTES
     rows = work.batch * work.heads * work.q_len * FP32_BYTES
     before = _pass(gpu, work, "dot_do_o", 2 * work.q_bytes, dq32 + rows)
-<<<<<<< HEAD
     return before, main, _pass(gpu, work, "convert_dq", dq32, work.q_bytes), *_group_sums(work, gpu, options, dq32)
 
 
@@ -162,16 +161,9 @@ def _group_sums(work: Attention, gpu: Gpu, options: Options, dq32: int) -> tuple
         return ()
     total = Stream("reduce", work.batch * work.kv_len, work.kv_heads * work.head_dim, work.dtype, fan_in=work.group)
     room = gpu.l2.capacity_mib * 2**20 / gpu.l2.partitions - dq32 - work.q_bytes
-    held = min(1.0, max(0.0, room / (work.kv_bytes * work.group)))
+    held = min(1.0, max(0.0, room / (work.all_kv_bytes * work.group)))
     first, second = ({"x": held, "code": code} for code in (0.0, 1.0))
     return (*stream_kernels(total, gpu, options, resident=first), *stream_kernels(total, gpu, options, resident=second))
-=======
-    after = [_pass(gpu, work, "convert_dq", dq32, work.q_bytes)]
-    if work.group > 1:
-        one = work.all_kv_bytes // 2
-        after += [_pass(gpu, work, f"add d{x}", one * work.group, one) for x in "kv"]
-    return before, main, *after
->>>>>>> fixa
 
 
 def _pass(gpu: Gpu, work: Attention, name: str, read: int, write: int) -> KernelResult:

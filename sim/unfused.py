@@ -74,7 +74,6 @@ def _expanded(work: Attention, size: int) -> tuple[Pass, ...]:
     return tuple((f"expand {name}", n_bytes, work.group * n_bytes) for name in "kv")
 
 
-<<<<<<< HEAD
 def _passes(work: Attention) -> tuple[tuple[Pass, ...], ...]:
     """What a library does before, between and after the products."""
     n_bytes = work.batch * work.heads * work.q_len * work.kv_len * BYTES[work.dtype]
@@ -83,18 +82,7 @@ def _passes(work: Attention) -> tuple[tuple[Pass, ...], ...]:
 
 def _math_passes(work: Attention) -> tuple[tuple[Pass, ...], ...]:
     """What PyTorch does there: convert, copy shared heads, scale, softmax, clear rows without keys."""
-    queries, keys = work.q_bytes // work.element_bytes, work.kv_bytes // 2 // work.kv_element_bytes
-=======
-def _math_passes(work: Attention) -> tuple[tuple[Pass, ...], tuple[Pass, ...], tuple[Pass, ...]]:
-    """What PyTorch does before, between and after the products: convert, scale, softmax, clear rows without keys."""
-    queries = work.q_bytes // work.element_bytes
-    keys = work.group * work.all_kv_bytes // 2 // work.kv_element_bytes  # heads of a group get copies of their own
-    before: list[Pass] = []
-    for name, n, size in (("q", queries, work.element_bytes), *((x, keys, work.kv_element_bytes) for x in "kv")):
-        before.append((f"convert {name}", n * size, n * FP32_BYTES))
-        if name != "v":
-            before.append((f"scale {name}", n * FP32_BYTES, n * FP32_BYTES))
->>>>>>> fixa
+    queries, keys = work.q_bytes // work.element_bytes, work.all_kv_bytes // 2 // work.kv_element_bytes
     n = work.batch * work.heads * work.q_len * work.kv_len
     scores, truths = n * FP32_BYTES, n * TRUTH_BYTES
     rows = work.batch * work.heads * work.q_len
