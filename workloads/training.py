@@ -346,15 +346,13 @@ def _of_table(tape: _Tape, operation: Operation, work: Stream) -> list[Operation
     add = replace(work, op="embedding_backward")
     reads = (("x", f"d {operation.writes[0]}"),)
     found = [
-        tape.operation(f"{operation.name}: clear gradient", Stream("fill", 1, elements, work.dtype), (), to, layer),
+        tape.operation(f"{operation.name}: clear", Stream("fill", 1, elements, work.dtype), (), to, layer),
         tape.operation(f"{operation.name}: backward", add, reads, to, layer),
     ]
     if shared:
         both = (("x", to), ("x", tape.weight_gradient(table)))
         found.append(
-            tape.operation(
-                f"{operation.name}: add to the head's", Stream("add", 1, elements, work.dtype), both, both[1][1], layer
-            )
+            tape.operation(f"{operation.name}: add", Stream("add", 1, elements, work.dtype), both, both[1][1], layer)
         )
     return found
 
