@@ -10,6 +10,7 @@ from workloads.attention import MAX_BATCH, MAX_TOKENS, Attention
 from workloads.checks import check_integer
 from workloads.dtypes import BYTES
 from workloads.execution import Execution
+from workloads.experts import experts
 from workloads.fusion import with_chains
 from workloads.gemm import STATISTIC_BYTES, Gemm
 from workloads.linear import add_linear, check_model
@@ -422,33 +423,3 @@ def _with_residual(operation: Operation) -> Operation:
     assert isinstance(operation.work, Gemm)
     work = replace(operation.work, epilogue="residual")
     return replace(operation, work=work, reads=(*operation.reads, ("c", "x")), writes=("x",))
-
-
-def experts(b: Builder, source: str, out: str) -> None:
-    """Router, and the feed-forward of every expert that gets tokens, all the same number (the most even balance).
-
-    Eager: for each expert, its tokens are gathered, pass its feed-forward, are weighted and added. Fused: one gather,
-    one product of all experts for each matrix, one sum.
-    """
-    model = b.model
-    picks = b.rows * model.top_k
-    active = min(model.n_experts, picks)
-    rows = -(-picks // active)
-    b.linear("router", model.n_experts, model.d_model, source, "routes")
-    b.stream("router softmax", "softmax", model.n_experts, ("routes",), "routes", out_dtype="fp32")
-    gathered = b.activation("gathered", model.d_model, rows * active)
-    if b.execution.fuses("full"):
-        b.stream("gather", "embedding", model.d_model, (source,), gathered, rows=rows * active)
-        b.ffn(gathered, "expert.out", rows, "experts.", active)
-        total = Stream("reduce", b.rows, model.d_model, b.execution.dtype, fan_in=model.top_k)
-        b.add("combine", total, (("x", "expert.out"),), b.activation(out, model.d_model))
-    else:
-        for i in range(active):
-            b.stream(f"expert {i}: gather", "embedding", model.d_model, (source,), gathered, rows=rows)
-            b.ffn(gathered, "expert.out", rows, f"expert{i}.")
-            b.stream(f"expert {i}: weight", "mul", model.d_model, ("expert.out", "routes"), "expert.out", rows=rows)
-            b.stream(f"expert {i}: add", "add", model.d_model, ("expert.out", out), b.activation(out, model.d_model),
-                     rows=rows)  # fmt: skip
-    for i in range(model.n_shared_experts):
-        b.ffn(source, "shared.out", b.rows, f"shared{i}.")
-        b.stream(f"shared {i}: add", "add", model.d_model, ("shared.out", out), out)
