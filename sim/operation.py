@@ -52,11 +52,19 @@ class Kernels:
         parts = resident or {}
         key = (work, cap_mhz, *sorted(parts.items()))
         if key not in self._known:
-            options = self.options
-            if cap_mhz is not None and main_kernel(self.of(work, parts)).sm_mhz > cap_mhz:
-                options = dataclasses.replace(options, clock_mhz=cap_mhz)
-            self._known[key] = self._run(work, parts, options)
+            self._known[key] = self._run(work, parts, self._capped(work, parts, cap_mhz))
         return self._known[key]
+
+    def traced(self, work: Work, resident: Resident, cap_mhz: float | None = None) -> KernelResult:
+        """The main kernel of `of`, with its spans."""
+        options = dataclasses.replace(self._capped(work, resident, cap_mhz), trace=True)
+        return main_kernel(self._run(work, resident, options))
+
+    def _capped(self, work: Work, resident: Resident, cap_mhz: float | None) -> Options:
+        """The options, with the clock held at `cap_mhz` where the main kernel would run faster."""
+        if cap_mhz is None or main_kernel(self.of(work, resident)).sm_mhz <= cap_mhz:
+            return self.options
+        return dataclasses.replace(self.options, clock_mhz=cap_mhz)
 
     def config_of(self, gemm: Gemm) -> KernelConfig:
         """The configuration chosen for a GEMM."""

@@ -126,8 +126,7 @@ def run_step(
     `kernels` replaces the choice of kernels (those of a measured step). Raises ConfigError for what does not fit.
     """
     options = options or Options()
-    burst = dataclasses.replace(options, sustained=False, quick=not options.full)
-    known = kernels or kernels_on(gpu, burst, attention, tile)
+    known = kernels or kernels_on(gpu, burst_options(options), attention, tile)
     asked = _asked(step, gpu, cold)
     ran = _run(known, asked)
     cap = None
@@ -136,6 +135,11 @@ def run_step(
     if by_power and _load_w([gap, *_parts(ran)]) > limit_w(gpu):
         cap, ran = _capped(known, gpu, asked, ran, gap)
     return StepResult(step, gpu, ran, _played(step, ran, gpu, launch, stream_weights), launch, cap)
+
+
+def burst_options(options: Options) -> Options:
+    """Those that a step's kernels are simulated with, before power has its say: long ones sampled soon."""
+    return dataclasses.replace(options, sustained=False, trace=False, quick=not options.full)
 
 
 def _asked(step: Step, gpu: Gpu, cold: bool) -> list[tuple[Operation, dict[str, float]]]:

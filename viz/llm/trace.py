@@ -7,19 +7,16 @@ their own, at the time at which they ran. Format and units as in `viz.trace`.
 
 from __future__ import annotations
 
-import dataclasses
 import heapq
 import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sim.attention import attention_kernels
-from sim.call import Options, run_call
 from sim.llm import LlmResult, limiter_of
 from sim.operation import kernels_on
 from sim.result import KernelResult
-from sim.step import StepResult
+from sim.step import StepResult, burst_options
 from viz import trace
 from viz.llm import facts
 from viz.llm.facts import Placed
@@ -162,23 +159,6 @@ def chosen(result: LlmResult) -> tuple[Inside, ...]:
 
 def _replayed(result: LlmResult, each: Placed) -> KernelResult:
     """The same kernel with its spans; at the clock that it ran at where the board's power capped it."""
-    step, burst = result.shown, dataclasses.replace(result.options, sustained=False, trace=True)
-    for clock_mhz in dict.fromkeys((burst.clock_mhz, step.clock_cap_mhz or burst.clock_mhz)):
-        kernel = _traced(result, each, dataclasses.replace(burst, clock_mhz=clock_mhz))
-        if kernel.time_s == each.main.time_s:
-            break
-    return kernel
-
-
-def _traced(result: LlmResult, each: Placed, options: Options) -> KernelResult:
-    ran, gpu, how = each.ran, result.shown.gpu, result.how
-    work = ran.operation.work
-    if isinstance(work, Gemm):
-        known = kernels_on(gpu, dataclasses.replace(options, trace=False, clock_mhz=result.options.clock_mhz),
-                           how.attention, how.tile)  # fmt: skip
-        resident = ran.resident.get("a", 0.0), ran.resident.get("b", 0.0)
-        kernels = run_call(work, known.config_of(work), gpu, options, resident=resident).kernels
-    else:
-        assert isinstance(work, Attention)
-        kernels = attention_kernels(work, gpu, options, backend=how.attention, resident=ran.resident)
-    return max(kernels, key=lambda kernel: kernel.time_s)
+    step, how = result.shown, result.how
+    known = kernels_on(step.gpu, burst_options(result.options), how.attention, how.tile)
+    return known.traced(each.ran.operation.work, each.ran.resident, step.clock_cap_mhz)
