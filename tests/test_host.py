@@ -306,7 +306,7 @@ def test_a_tensor_updated_in_place_is_held_once() -> None:
     ("change", "message"),
     [
         ({"result_home": "disk"}, "result_home must be one of hbm, pinned, pageable, got 'disk'"),
-        ({"launch_mode": "batch"}, "launch_mode must be one of stream, graph, got 'batch'"),
+        ({"launch_mode": "batch"}, "launch_mode must be one of stream, graph, eager, got 'batch'"),
         ({"tensors": (Tensor("b", 5),)}, "tensor used by launch gemm must be one of b, got 'a'"),
         ({"tensors": (Tensor("a", 0),)}, "bytes of tensor a must be at least 1, got 0"),
         ({"tensors": (Tensor("a", 1, "vram"),)}, "home of tensor a must be one of .* got 'vram'"),
