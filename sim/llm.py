@@ -14,9 +14,13 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.call import Options
 from sim.limiter import find_limiter
+from sim.program import LAUNCH_MODES
 from sim.report import versions
 from sim.result import KernelResult
+from sim.schedule.attention import BACKENDS
+from sim.schedule.choose import TILES
 from sim.step import Ran, StepResult, run_step
+from workloads.checks import check_choice, check_flag
 from workloads.llm import Llm
 from workloads.memory import MemoryPlan, Point
 from workloads.weights import product_weight_bytes
@@ -48,6 +52,13 @@ class How:
     tile: str = "library"
     cold: bool = False
     stream_weights: bool = False
+
+    def __post_init__(self) -> None:
+        check_choice("launch", self.launch, LAUNCH_MODES, "how a step runs")
+        check_choice("attention", self.attention, BACKENDS, "how a step runs")
+        check_choice("tile", self.tile, TILES, "how a step runs")
+        for name in ("cold", "stream_weights"):
+            check_flag(name, getattr(self, name), "how a step runs")
 
 
 @dataclass(frozen=True)
@@ -192,17 +203,18 @@ def simulate_llm(
     """
     options, how, tell = options or Options(), how or How(), progress or (lambda what, done, total: None)
     memory = _memory(request, how)
+    held_bytes = max(point.total for point in points_in_hbm(request, memory, how))
     _check_memory(request, gpu, memory, how)
     contexts = _contexts(request)
     steps = []
     for i, step in enumerate((request.step(), *map(request.decode_step, contexts))):
         tell("simulating steps", i, 1 + len(contexts))
-        steps.append(_step(step, gpu, options, how))
+        steps.append(_step(step, gpu, options, how, held_bytes))
     result = LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())
     return dataclasses.replace(result, advice=_advice(result, gpu, tell)) if advise else result
 
 
-def _step(step: Any, gpu: Gpu, options: Options, how: How) -> StepResult:
+def _step(step: Any, gpu: Gpu, options: Options, how: How, held_bytes: int) -> StepResult:
     return run_step(
         step,
         gpu,
@@ -212,6 +224,7 @@ def _step(step: Any, gpu: Gpu, options: Options, how: How) -> StepResult:
         tile=how.tile,
         cold=how.cold,
         stream_weights=how.stream_weights,
+        held_bytes=held_bytes,
     )
 
 

@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hwmodels.spec import Gpu
 from sim.call import Options
@@ -19,6 +20,7 @@ from sim.program import Tensor as HostTensor
 from sim.residency import L2Contents
 from sim.result import KernelResult
 from sim.stream import Issued, play_kernels
+from workloads.gemm import Gemm
 from workloads.operations import Operation, Step
 
 LOWER_SHARE = 0.75
@@ -84,8 +86,13 @@ class StepResult:
 
     @property
     def model_flops_utilisation(self) -> float:
-        """Model FLOPs a second over the tensor cores' dense peak at the boost clock, for the step's data type."""
-        return self.step.model_flops / self.wall_s / peak_flops_per_s(self.gpu, self.step)
+        """Model FLOPs a second over the tensor cores' dense peak for the step's data type, at the boost clock or a
+        higher one that is held. Of products with 2:4 weights those that are executed count, half of them."""
+        fastest = max(kernel.sm_mhz for ran in self.ran for kernel in ran.kernels)
+        peak = peak_flops_per_s(self.gpu, self.step) * max(1.0, fastest / self.gpu.clock.boost_mhz)
+        products = [operation.work for operation in self.step.operations if isinstance(operation.work, Gemm)]
+        skipped = sum(work.flops - work.executed_flops for work in products)
+        return (self.step.model_flops - skipped) / self.wall_s / peak
 
     @property
     def bandwidth_utilisation(self) -> float:
@@ -115,6 +122,7 @@ def run_step(
     tile: str = "library",
     cold: bool = False,
     stream_weights: bool = False,
+    held_bytes: int | None = None,
     kernels: Kernels | None = None,
 ) -> StepResult:
     """Simulate `step` on `gpu`.
@@ -123,6 +131,7 @@ def run_step(
     finds L2 without its operands; `stream_weights`: weights of products lie in pinned host memory and are brought in
     one by one, the next while this one is used; `options.sustained`: the step repeats for long, so that the board's
     power limits the clock.
+    `held_bytes`: the most that is in HBM at a time, where a plan says so (else all tensors of the step together).
     `kernels` replaces the choice of kernels (those of a measured step). Raises ConfigError for what does not fit.
     """
     options = options or Options()
@@ -131,10 +140,11 @@ def run_step(
     ran = _run(known, asked)
     cap = None
     by_power = options.sustained and options.clock_mhz is None and "clock" not in options.without
-    gap = _gap(_played(step, ran, gpu, launch, stream_weights), ran, gpu)
+    played = partial(_played, step, gpu=gpu, launch=launch, stream_weights=stream_weights, held_bytes=held_bytes)
+    gap = _gap(played(ran), ran, gpu)
     if by_power and _load_w([gap, *_parts(ran)]) > limit_w(gpu):
         cap, ran = _capped(known, gpu, asked, ran, gap)
-    return StepResult(step, gpu, ran, _played(step, ran, gpu, launch, stream_weights), launch, cap)
+    return StepResult(step, gpu, ran, played(ran), launch, cap)
 
 
 def burst_options(options: Options) -> Options:
@@ -227,7 +237,9 @@ def _interpolated(
 
 
 # The host.
-def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str, stream_weights: bool) -> HostOutcome:
+def _played(
+    step: Step, ran: Sequence[Ran], *, gpu: Gpu, launch: str, stream_weights: bool, held_bytes: int | None
+) -> HostOutcome:
     """Everything lies in HBM, but weights that are streamed."""
     if not stream_weights:
         pauses_us = {"checkpoint": gpu.launch.checkpoint_us, "recompute": gpu.launch.recompute_us}
@@ -237,7 +249,7 @@ def _played(step: Step, ran: Sequence[Ran], gpu: Gpu, launch: str, stream_weight
             for i, kernel in enumerate(one.kernels)
         ]
         held = sum(tensor.n_bytes for tensor in step.tensors.values() if tensor.kind != "view")
-        return play_kernels(issued, held, gpu, launch)
+        return play_kernels(issued, held if held_bytes is None else held_bytes, gpu, launch)
     launches = tuple(each for one in ran for each in _launches(one, step))
     streamed = {each.weights for each in launches}
     used = {name for each in launches for name in (*each.reads, *each.writes, each.weights)}

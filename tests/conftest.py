@@ -3,6 +3,7 @@
 import os
 
 os.environ["MPLBACKEND"] = "Agg"  # before anything imports matplotlib; subprocesses inherit it
+os.environ.pop("COLUMNS", None)  # pytest-xdist states a width; without a terminal the command has its own
 
 from hypothesis import settings
 

@@ -289,7 +289,7 @@ def test_measured_products_are_predicted_and_streams_beside_them() -> None:
     int4 = ExtraOp("int4_weight_only", 1, 4096, 4096, 128, TINY, (1, 512, 1), (32, 8, 1))
     assert 4 < TABLE.predict(int4, gpu(H200))["time_us"] < 9
     softmax = dataclasses.replace(int4, op="log_softmax", m=64, n=32000, k=0)
-    assert 3 < TABLE.predict(softmax, gpu(H200))["time_us"] < 10
+    assert 7 < TABLE.predict(softmax, gpu(H200))["time_us"] < 14  # measured: 9.7
     assert TABLE.work(softmax, "time_us")[1] == 2 * 2 * 64 * 32000
     flops, n_bytes = TABLE.work(int4, "time_us")
     assert flops == 2 * 4096 * 4096

@@ -194,7 +194,7 @@ def _walk(
     case: StackCase, rows: Sequence[Cells], operations: list[tuple[int, Operation]], direction: int
 ) -> Iterator[StackKernel | ConfigError]:
     """Pair kernels with operations; those beside a product go with the one before (a reduction) or behind (memset)."""
-    at, product = -1, rows[0]
+    at, product = -1, rows[0] if rows else {}
     for cells in rows:
         name = cells["kernel"]
         part = next((part for part, word in BESIDE.items() if word in name), "main")

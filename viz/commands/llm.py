@@ -62,15 +62,11 @@ def run(options: LlmOptions, *, advise: bool) -> LlmResult:
         outputs.check_format(files["figure"])
     asked = request(options)
     with telling(options.quiet) as status:
-        return in_background(lambda: _run(asked, status, advise, files))
-
-
-def _run(asked: Request, status: Status, advise: bool, files: dict[str, Path]) -> LlmResult:
-    result = simulated(asked, status, advise=advise)
-    for name, path in files.items():
-        status.text, status.total = f"writing {path.name}", None
-        WRITERS[name](result, path)
-    return result
+        result = in_background(lambda: simulated(asked, status, advise=advise))
+        for name, path in files.items():  # in this thread, so that an interrupt leaves nothing half-written
+            status.text, status.total = f"writing {path.name}", None
+            WRITERS[name](result, path)
+        return result
 
 
 def simulated(asked: Request, status: Status, *, advise: bool) -> LlmResult:
