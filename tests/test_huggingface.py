@@ -222,6 +222,7 @@ def test_files_that_are_no_configuration(tmp_path: Path, text: bytes, said: str)
         ({"tie_word_embeddings": "no"}, "tie_word_embeddings = 'no': must be true or false"),
         ({"is_encoder_decoder": True}, "encoder-decoder models are not modelled"),
         ({"add_cross_attention": True}, "cross-attention is not modelled"),
+        ({"quantization_config": {"bits": 4}}, "state the format of the weights"),
         ({"architectures": ["BertModel"], "is_decoder": True}, "BERT is modelled as an encoder"),
         ({"architectures": ["BertModel"], "position_embedding_type": "relative_key"}, "relative positions"),
         ({"architectures": ["OPTForCausalLM"], "_remove_final_layer_norm": True}, "other variants of OPT"),

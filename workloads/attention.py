@@ -8,6 +8,7 @@ from typing import Any
 from hwmodels.errors import ConfigError
 from workloads.checks import check_choice, check_integer
 from workloads.dtypes import BYTES
+from workloads.traffic import Traffic
 
 WHERE = "workload attention"
 MAX_BATCH = 65536
@@ -26,7 +27,7 @@ LSE_BYTES = 4
 
 
 @dataclass(frozen=True)
-class Attention:
+class Attention(Traffic):
     """Attention as asked for. Q and O are [batch, heads, q_len, head_dim], K and V [batch, kv_heads, kv_len, head_dim].
 
     `causal`: query i sees keys up to i + kv_len - q_len (the last query sees all). `window`: and only the last so many
@@ -139,16 +140,6 @@ class Attention:
     def write_bytes(self) -> int:
         """Every output written once; dK and dV of keys that are not seen are zeros, written too."""
         return self.q_bytes if self.phase == "forward" else self.q_bytes + self.all_kv_bytes
-
-    @property
-    def compulsory_bytes(self) -> int:
-        """Every input read once and every output written once."""
-        return self.read_bytes + self.write_bytes
-
-    @property
-    def arithmetic_intensity(self) -> float:
-        """FLOPs for each compulsory byte."""
-        return self.flops / self.compulsory_bytes
 
     def describe(self) -> dict[str, Any]:
         """All fields as resolved, with what follows from them."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from workloads.checks import check_choice, check_integer
 from workloads.dtypes import BYTES
+from workloads.traffic import Traffic
 
 WHERE = "workload stream"
 MAX_ELEMENTS = 2**40
@@ -89,7 +90,7 @@ MAX_LINKS = 64
 
 
 @dataclass(frozen=True)
-class Stream:
+class Stream(Traffic):
     """One operation on [rows, width]. `out_dtype`: type of what is written (of several, the last), if not that of what
     is read. `strided`: its inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take
     elements one by one. `out_columns`: how many of the columns are written in `out_dtype` (None: all), the others in
@@ -174,16 +175,6 @@ class Stream:
         as_read = self.width - (self.out_columns or self.width)
         row = ((n - 1) * self.width + as_read) * self.element_bytes + (self.width - as_read) * self.out_element_bytes
         return self.rows * row
-
-    @property
-    def compulsory_bytes(self) -> int:
-        """Every input read once and every output written once."""
-        return self.read_bytes + self.write_bytes
-
-    @property
-    def arithmetic_intensity(self) -> float:
-        """FLOPs for each compulsory byte."""
-        return self.flops / self.compulsory_bytes
 
     def describe(self) -> dict[str, Any]:
         """All fields as resolved, with what follows from them."""

@@ -73,6 +73,7 @@ class _Config:
     def refuse_variants(self) -> None:
         self.only("is_encoder_decoder", False, "encoder-decoder models are not modelled")
         self.only("add_cross_attention", False, "cross-attention is not modelled")
+        self.only("quantization_config", None, "leave it out and state the format of the weights with --weights")
 
     def divided(self, whole: int, heads: int) -> int:
         """head_dim where it is not stated."""
