@@ -102,7 +102,9 @@ class Tensor(Section):
     bf16_flops_per_clk_per_sm: float = rate(2**24, "bf16 operands, fp32 accumulators")
     fp8_flops_per_clk_per_sm: float = rate(2**24, "fp8 operands, fp32 accumulators")
     int8_flops_per_clk_per_sm: float = rate(2**24, "int8 operands, int32 accumulators")
-    mma_sync_fraction: float = quantity(0.01, 1, "of these rates that mma.sync instructions reach")
+    mma_sync_fraction: float = quantity(
+        0.01, 1, "of these rates that mma.sync instructions reach, but of fp64, which has no other"
+    )
     short_mma_fraction: float = quantity(
         0.01, 1, "of that, mma.sync instructions half as deep (m16n8k8 of 2-byte types)"
     )

@@ -20,6 +20,10 @@ from sim.schedule.names import short_name
 from sim.schedule.plan import Plan, build_plan
 from workloads.gemm import Gemm
 
+FULL_CLOCK = ("fp64",)
+"""Types that keep the boost clock in a burst: a sixteenth of the others' work a cycle (1,850 to 1,930 MHz in
+counters_wide.csv, short kernels of a board at rest; 1,980 on half of the SMs and 1,930, at 692 W, on all in power.csv)."""
+
 
 @dataclass(frozen=True)
 class Options:
@@ -84,7 +88,7 @@ def run_call(
         main = _run_main(plan, gpu, options, clock_mhz, resident)
         return with_energy(gpu, main, gemm.dtype, options.data)
 
-    main = run(options.clock_mhz)
+    main = run(options.clock_mhz or (gpu.clock.boost_mhz if gemm.dtype in FULL_CLOCK else None))
     by_power = options.sustained and not gpu.activity.sustained_tensor_mhz
     if by_power and options.clock_mhz is None and "clock" not in options.without:
         main = settled(gpu, main, run)

@@ -5,18 +5,22 @@ from __future__ import annotations
 from sim.measure import (
     attention,
     attention_more,
+    attention_window,
     counters,
     elementwise,
     elementwise_warm,
     extra,
     gemm,
     graph_gaps,
+    handover,
     hot,
+    loop,
     more,
     programs,
     stack_kernels,
     stacks,
     sustained,
+    tails,
     tiles,
     training,
 )
@@ -47,5 +51,9 @@ TABLES: dict[str, Table] = {
         training.OTHER_TABLE,
         graph_gaps.TABLE,
         hot.TABLE,
+        handover.TABLE,
+        loop.TABLE,
+        tails.TABLE,
+        attention_window.TABLE,
     )
 }

@@ -132,6 +132,25 @@ template <Type T> static void mma_rates(bool all) {
     say(warps, 4, cycles_of(cycles, [&] { mma_sync<T, 4><<<1, warps * 32>>>((int)iters, sink, cycles); })); say(warps, 8, cycles_of(cycles, [&] { mma_sync<T, 8><<<1, warps * 32>>>((int)iters, sink, cycles); }));
   }
 }
+// fp64: m8n8k4, and m16n8k16 of Hopper
+#define DMMA8(D) asm volatile("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64 {%0,%1}, {%2}, {%3}, {%0,%1};" : "+d"(D[0]), "+d"(D[1]) : "d"(1.5), "d"(0.5))
+#define DMMA16(D) asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3}, {%4,%4,%4,%4,%4,%4,%4,%4}, {%5,%5,%5,%5}, {%0,%1,%2,%3};" : "+d"(D[0]), "+d"(D[1]), "+d"(D[2]), "+d"(D[3]) : "d"(1.5), "d"(0.5))
+template <bool LARGE, int CHAINS> __global__ void mma_fp64(int iters, float* sink, long long* cycles) {
+  double d[CHAINS][4] = {}; __syncthreads(); long long c0 = clock64();
+  for (int i = 0; i < iters; i++)
+#pragma unroll
+    for (int c = 0; c < CHAINS; c++) if (LARGE) DMMA16(d[c]); else DMMA8(d[c]);
+  __syncthreads(); long long c1 = clock64(); double x = 0; for (int c = 0; c < CHAINS; c++) for (int j = 0; j < 4; j++) x += d[c][j];
+  if (x == 1.25) *sink = x; if (threadIdx.x == 0 && blockIdx.x == 0) *cycles = c1 - c0;
+}
+template <bool LARGE> static void fp64_rates() {
+  float* sink = device<float>(1); long long* cycles = device<long long>(1); const double iters = 1000, flop = LARGE ? 4096 : 512;
+  auto say = [&](int warps, int chains, double c) { printf("mma_sync_m%dn8k%d_fp64,warps=%d,chains=%d,%.2f,flop/cycle/SM\n", LARGE ? 16 : 8, LARGE ? 16 : 4, warps, chains, iters * chains * warps * flop / c); };
+  for (int warps : {4, 8, 16}) {
+    say(warps, 1, cycles_of(cycles, [&] { mma_fp64<LARGE, 1><<<1, warps * 32>>>((int)iters, sink, cycles); }));
+    say(warps, 4, cycles_of(cycles, [&] { mma_fp64<LARGE, 4><<<1, warps * 32>>>((int)iters, sink, cycles); }));
+  }
+}
 #define F4(c, i) "+" c(d[i]), "+" c(d[i + 1]), "+" c(d[i + 2]), "+" c(d[i + 3])
 #define F16(c, i) F4(c, i), F4(c, i + 4), F4(c, i + 8), F4(c, i + 12)
 #define F32(c, i) F16(c, i), F16(c, i + 16)
@@ -180,6 +199,7 @@ template <Type T, int N> static void wgmma_rates() {
 }
 static void tensor() {
   mma_rates<BF16>(true); mma_rates<FP16>(false); mma_rates<TF32>(false); mma_rates<INT8>(false);
+  fp64_rates<false>(); fp64_rates<true>();
   if (prop.major != 9) return;
   wgmma_rates<BF16, 64>(); wgmma_rates<BF16, 128>(); wgmma_rates<BF16, 256>(); wgmma_rates<FP16, 256>(); wgmma_rates<TF32, 256>(); wgmma_rates<FP8, 256>();
 }

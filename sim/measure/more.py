@@ -1,5 +1,5 @@
-"""What older tables leave open: gemm_more, gemm_short, gemm_again, gemm_spaced, counters_more,
-counters_launch, tile_more, tile_again.
+"""What older tables leave open: gemm_more, gemm_short, gemm_again, gemm_spaced, gemm_fp64, counters_more,
+counters_launch, counters_wide, tile_more, tile_again.
 
 Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a
 line; matrices read once at growing sizes; kernels of a few microseconds; and gemm.csv again, and large GEMMs, with
@@ -43,6 +43,10 @@ SPACED = (
     (2048, 8192, 28672), (1024, 57344, 8192), (2048, 57344, 8192), (4096, 4096, 11008), (512, 8192, 28672),
     (1024, 3584, 18944), (512, 128256, 4096), (2048, 49152, 12288), (8192, 8192, 8192), (10240, 10240, 10240),
     (16384, 16384, 16384), (4096, 12288, 4096), (4096, 8192, 1024), (4096, 28672, 4096), (8192, 37888, 3584),
+)  # fmt: skip
+FP64 = (
+    *((side, side, side) for side in (512, 1024, 2048, 3072, 4096, 8192)), (64, 4096, 4096), (256, 8192, 2048),
+    (1000, 3000, 5000), (4096, 4096, 256), (128, 16384, 1024), (2048, 512, 8192),
 )  # fmt: skip
 PAUSE_S = 0.05
 POOL = 2**29
@@ -116,8 +120,18 @@ def _launched(quick: bool) -> list[Case]:
     return [counters.case("cublas", case["m"], case["n"], case["k"], "tf32") for case in found]
 
 
+def _wide(quick: bool) -> list[Case]:
+    found = [counters.case("cublas", *shape, dtype) for dtype in ("fp64", "fp32") for shape in FP64]
+    return found[::6] if quick else found
+
+
 def _spaced(quick: bool) -> list[Case]:
     return [gemm.case(("spaced", *shape)) for shape in (SPACED[:2] if quick else SPACED)]
+
+
+def _fp64(quick: bool) -> list[Case]:
+    found = [gemm.case(("fp64", *shape), dtype="fp64") for shape in FP64]
+    return found[::4] if quick else found
 
 
 def _measure_spaced(batch: Sequence[Case]) -> list[Outcome]:
@@ -183,6 +197,7 @@ TABLES = (
         measure=_measure_spaced,
         case_s=0.8,
     ),
+    replace(gemm.TABLE, name="gemm_fp64", about="as gemm: double precision", cases=_fp64),
     replace(counters.TABLE, name="counters_more", about="as counters: pitches, streams, short k", cases=_counters),
     replace(
         counters.TABLE,
@@ -192,6 +207,7 @@ TABLES = (
         cases=_launched,
         measure=partial(counters.measure, metrics=counters.METRICS | LAUNCHED),
     ),
+    replace(counters.TABLE, name="counters_wide", about="as counters: shapes of gemm_fp64, fp64 and fp32", cases=_wide),
     replace(
         tiles.TABLE, name="tile_again", about="as tile_sweep: every second tile of today's cases", cases=_tile_again
     ),

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 MARKER = "FillFunctor<double>"  # as in timing.py
 Job = dict[str, Any]
-"""library (cublas, triton), m, n, k, dtype (bf16, fp8, tf32); for triton also block_m .. group_m."""
+"""library (cublas, triton), m, n, k, dtype (bf16, fp8, tf32, fp32, fp64); for triton also block_m .. group_m."""
 
 
 def counters(jobs: Sequence[Job], metrics: Sequence[str], timeout_s: float = 600) -> list[list[dict[str, str]]]:
@@ -82,8 +83,7 @@ def _launch_all(jobs: Sequence[Job]) -> None:
 def _call(job: Job) -> Any:
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = True  # fp32 jobs are tf32 ones
-    stored = torch.float32 if job["dtype"] == "tf32" else torch.bfloat16
+    stored = {"tf32": torch.float32, "fp32": torch.float32, "fp64": torch.float64}.get(job["dtype"], torch.bfloat16)
     a, b = (torch.randn(rows, job["k"], device="cuda", dtype=stored) for rows in (job["m"], job["n"]))
     if job["library"] == "triton":
         from sim.measure.triton_gemm import launch
@@ -91,10 +91,18 @@ def _call(job: Job) -> Any:
         c = torch.empty(job["m"], job["n"], device="cuda", dtype=torch.bfloat16)
         return lambda: launch(job, a, b, c)
     if job["dtype"] != "fp8":
-        return lambda: torch.mm(a, b.t())
+        return partial(_mm, job["dtype"] == "tf32", a, b)
     one = torch.ones((), device="cuda")
     x, y = a.to(torch.float8_e4m3fn), b.to(torch.float8_e4m3fn)
     return lambda: torch._scaled_mm(x, y.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+def _mm(tf32: bool, a: Any, b: Any) -> Any:
+    """TF32 is a switch of the process, so it is set at each call."""
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = tf32
+    return torch.mm(a, b.t())
 
 
 if __name__ == "__main__":

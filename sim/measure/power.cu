@@ -83,6 +83,21 @@ __global__ void mma_sync(Args a) {  // 8 independent accumulators a warp, 4 A an
   float x = 0; for (int c = 0; c < 8; c++) for (int j = 0; j < 4; j++) x += d[c][j];
   if (x == 1.25f) *a.sink = x;
 }
+__global__ void mma_fp64(Args a) {  // as mma_sync, in double precision: 4 accumulators a warp
+  Stamp s(a); double A[4][8], B[4][4], d[4][4] = {}; const double* src = (const double*)a.data + threadIdx.x * 12;
+#pragma unroll
+  for (int f = 0; f < 4; f++) { for (int j = 0; j < 8; j++) A[f][j] = src[(f * 8 + j) % 12]; for (int j = 0; j < 4; j++) B[f][j] = src[(f * 4 + j + 5) % 12]; }
+  for (int i = 0; i < a.iters; i++) {
+#pragma unroll
+    for (int c = 0; c < 4; c++)
+      asm volatile("mma.sync.aligned.m16n8k16.row.col.f64.f64.f64.f64 {%0,%1,%2,%3},{%4,%5,%6,%7,%8,%9,%10,%11},{%12,%13,%14,%15},{%0,%1,%2,%3};" : "+d"(d[c][0]), "+d"(d[c][1]), "+d"(d[c][2]), "+d"(d[c][3]) : "d"(A[c][0]), "d"(A[c][1]), "d"(A[c][2]), "d"(A[c][3]), "d"(A[c][4]), "d"(A[c][5]), "d"(A[c][6]), "d"(A[c][7]), "d"(B[c][0]), "d"(B[c][1]), "d"(B[c][2]), "d"(B[c][3]));
+    if ((i & 63) == 63)
+#pragma unroll
+      for (int c = 0; c < 4; c++) for (int j = 0; j < 4; j++) d[c][j] = 0;
+  }
+  double x = 0; for (int c = 0; c < 4; c++) for (int j = 0; j < 4; j++) x += d[c][j];
+  if (x == 1.25) *a.sink = 1;
+}
 #define F4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F16(i) F4(i), F4(i + 4), F4(i + 8), F4(i + 12)
 #define F64(i) F16(i), F16(i + 16), F16(i + 32), F16(i + 48)
@@ -115,7 +130,7 @@ template <bool FP8> __global__ void __launch_bounds__(256, 1) wgmma(Args a) {  /
   if (x == 1.25f) *a.sink = x;
 }
 // ---- data: what operands and memory hold ----
-enum Data { RANDOM_BITS, ZEROS, NORMAL_BF16, TERNARY_BF16, NORMAL_E4M3 };
+enum Data { RANDOM_BITS, ZEROS, NORMAL_BF16, TERNARY_BF16, NORMAL_E4M3, NORMAL_FP64 };
 __device__ uint32_t hash(uint64_t i) { i ^= i >> 33; i *= 0xff51afd7ed558ccdull; i ^= i >> 33; i *= 0xc4ceb9fe1a85ec53ull; i ^= i >> 33; return (uint32_t)i; }
 __device__ uint32_t bf16_of(float x) { return __float_as_uint(x) >> 16; }
 __device__ float normal_of(uint32_t h) { float u = ((h & 0xffff) + 0.5f) / 65536, v = (h >> 16) / 65536.0f; return sqrtf(-2 * logf(u)) * cospif(2 * v); }
@@ -127,6 +142,7 @@ __global__ void fill(uint32_t* p, size_t n, Data kind) {
     if (kind == NORMAL_BF16) v = bf16_of(normal_of(h)) | bf16_of(normal_of(g)) << 16;
     if (kind == TERNARY_BF16) v = bf16_of((float)(h % 3) - 1) | bf16_of((float)(g % 3) - 1) << 16;
     if (kind == NORMAL_E4M3) for (int j = 0; j < 4; j++) v |= e4m3_of(normal_of(hash(4 * i + j))) << (8 * j);
+    if (kind == NORMAL_FP64) { double x = normal_of(hash(i / 2)) * (1 + 1e-9 * (hash(i / 2 + 7) >> 2)); v = (uint32_t)(__double_as_longlong(x) >> (i % 2 * 32)); }
     p[i] = v;
   }
 }
@@ -217,6 +233,8 @@ static void arithmetic(int n) {
   const std::pair<Data, const char*> data[] = {{NORMAL_BF16, "data=normal"}, {ZEROS, "data=zeros"}, {TERNARY_BF16, "data=ternary"}};
   for (auto& d : data) busy("mma_sync_bf16", label(d.second, n), on(mma_sync, n, 512), 1 << 20, d.first, 16.0 * n * 8 * 4096, "flop/s");
   busy("mma_sync_bf16", label("data=normal", n / 2), on(mma_sync, n / 2, 512), 1 << 20, NORMAL_BF16, 16.0 * (n / 2) * 8 * 4096, "flop/s");
+  for (int sms : {n, n / 2}) busy("mma_fp64", label("data=normal", sms), on(mma_fp64, sms, 512), 1 << 20, NORMAL_FP64, 16.0 * sms * 4 * 4096, "flop/s");
+  busy("mma_fp64", label("data=zeros", n), on(mma_fp64, n, 512), 1 << 20, ZEROS, 16.0 * n * 4 * 4096, "flop/s");
   const double flop = 2.0 * 2 * 4 * 64 * 256 * 16;
   for (auto& d : data) for (int sms : {n, n / 2, n / 4}) if (d.first == NORMAL_BF16 || sms == n)
     busy("wgmma_bf16", label(d.second, sms), on(wgmma<false>, sms, 256, 4 * 49152), 1 << 20, d.first, flop * sms, "flop/s");

@@ -62,7 +62,7 @@ POWER = tuple(
     Part("power.cu", (POWER_WINDOW_S, bench), bench, bench in ("idle_context", "fp32_fma"), n_windows * 4.0)
     for bench, n_windows in {
         "idle_no_context": 1, "idle_context": 1, "issue": 3, "fp32_fma": 2, "shared_read": 3, "l1_read": 3,
-        "l2_read": 3, "l2_write": 2, "hbm_read": 5, "hbm_write": 3, "mma_sync_bf16": 4, "wgmma_bf16": 5,
+        "l2_read": 3, "l2_write": 2, "hbm_read": 5, "hbm_write": 3, "mma_sync_bf16": 4, "mma_fp64": 3, "wgmma_bf16": 5,
         "wgmma_e4m3": 3,
     }.items()
 )  # fmt: skip

@@ -48,7 +48,7 @@ def measure(batch: Sequence[Case]) -> list[Outcome]:
     """Compile in parallel, then time the launches; a tile that does not compile says why."""
     from sim.measure.timing import time_calls
 
-    compiled = _compiled_all(batch)
+    compiled = compiled_all(batch)
     outcomes: dict[int, Outcome] = {i: reason for i, reason in enumerate(compiled) if reason}
     calls, facts = {}, {}
     for i, case in enumerate(batch):
@@ -78,7 +78,7 @@ def worthwhile(shape: tuple[int, int, int], tile: dict[str, int]) -> bool:
     return tile["block_m"] <= max(16, 2 * m) and tile["block_n"] <= 2 * n and not many_rows
 
 
-def _compiled_all(batch: Sequence[Case]) -> list[str]:
+def compiled_all(batch: Sequence[Case]) -> list[str]:
     """Processes for the while: ones that were kept would outlive an interrupt."""
     ignore = (signal.SIGINT, signal.SIG_IGN)
     n_workers = min(16, os.cpu_count() or 1, len(batch))

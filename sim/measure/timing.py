@@ -20,6 +20,7 @@ PROBE = "clock_kernel"
 DTYPES = {
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
+    "fp64": torch.float64,
     "fp32": torch.float32,
     "tf32": torch.float32,
     "fp8": torch.float8_e4m3fn,
@@ -36,6 +37,8 @@ class Pool:
         for part in self.buffer.split(1 << 28):
             if dtype == torch.int8:
                 part.random_(-127, 127)
+            elif dtype in (torch.float32, torch.float64):
+                part.normal_()  # all bits of the mantissa: power depends on them
             else:
                 part.copy_(torch.empty(part.shape, dtype=torch.bfloat16, device="cuda").normal_())
         self.at = 0

@@ -17,9 +17,10 @@ MMA_K_BYTES = 32
 
 
 def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """FLOPs a cycle of one SM that the instruction reaches at best."""
+    """FLOPs a cycle of one SM that the instruction reaches at best: mma.sync a part of what wgmma does, where there is
+    a wgmma for the type."""
     rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
-    if config.mma != "mma_sync":
+    if config.mma != "mma_sync" or gemm.dtype == "fp64":
         return rate
     short = gpu.tensor.short_mma_fraction if config.mma_k_bytes < MMA_K_BYTES else 1.0
     return rate * gpu.tensor.mma_sync_fraction * short
