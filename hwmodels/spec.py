@@ -297,7 +297,7 @@ class Streaming(Section):
     )
     softmax_exponential_fraction: float = constant(0, 1, "of softmax_thread_cycles that goes without the division")
     softmax_reread_fraction: float = constant(
-        0, 1, "of softmax_cycles, element of a row that is read again from L2 instead of shared memory"
+        0, 1, "of softmax_cycles, element of a row that is read again from memory instead of shared memory"
     )
     gather_weight: float = constant(0, 100, "HBM time of a byte of rows picked by index, one of a long read being 1")
     adamw_issue_cycles: float = constant(0, 1e6, "element of the fused AdamW update")

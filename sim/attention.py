@@ -12,6 +12,7 @@ from sim.call import Options, small_kernel, with_energy
 from sim.kernel import run_kernel
 from sim.machine import build_machine
 from sim.power import settled
+from sim.residency import distinct_bytes, kept_part
 from sim.result import KernelResult
 from sim.schedule.attention import (
     AttentionKernel,
@@ -138,7 +139,9 @@ def _after(
     fixed_s = gpu.split_k.reduce_floor_us * 1e-6
     if kernel.family == "flash_split":
         ctas = -(-rows // combined_rows(kernel.width))
-        fixed_s += (COMBINE_STEPS + splits) * gpu.attention.combine_slice_us * 1e-6 + ctas * gpu.kernel.launch_ns * 1e-9
+        whole = kept_part(work.kv_bytes, plan.work.n_items / plan.work.n_agents, distinct_bytes(gpu)) == 1.0
+        slice_s = gpu.attention.combine_slice_us * 1e-6 + (0.0 if whole else gpu.hbm.latency_ns * 1e-9)
+        fixed_s += (COMBINE_STEPS + splits) * slice_s + ctas * gpu.kernel.launch_ns * 1e-9
     joined = small_kernel("combine", fixed_s + max(moved_s, hbm_s), main.sm_mhz, (read, work.q_bytes), (spilled, 0))
     return (with_energy(gpu, joined, work.dtype),)
 

@@ -22,7 +22,7 @@ from workloads.gemm import Gemm
 
 FULL_CLOCK = ("fp64",)
 """Types that keep the boost clock in a burst: a sixteenth of the others' work a cycle (1,850 to 1,930 MHz in
-counters_wide.csv, short kernels of a board at rest; 1,980 on half of the SMs and 1,930, at 692 W, on all in power.csv)."""
+counters_wide.csv, on a board at rest before; in power.csv 1,980 on half of the SMs and, at 692 W, 1,930 on all)."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from sim.launch import check_partial_sums
 from sim.result import KernelResult, main_kernel
 from sim.schedule.choose import candidates
 from sim.schedule.config import KernelConfig
+from sim.schedule.plan import build_plan
 from sim.streaming import stream_kernels
 from workloads.gemm import Gemm
 from workloads.operations import Work
@@ -41,6 +42,7 @@ class Kernels:
         self.gpu, self.options, self.attention, self.tile = gpu, options, attention, tile
         self._known: dict[tuple[object, ...], tuple[KernelResult, ...]] = {}
         self._configs: dict[Gemm, KernelConfig] = {}
+        self._waves: dict[Gemm, float] = {}
 
     def of(
         self, work: Work, resident: Resident | None = None, cap_mhz: float | None = None
@@ -72,8 +74,20 @@ class Kernels:
             self._configs[gemm] = self._chosen(gemm)
         return self._configs[gemm]
 
+    def waves(self, work: Work) -> float:
+        """Waves of CTAs in which a product's result is written; 1 where another kernel adds parts of it up, and for
+        other work, which is not followed so far."""
+        if not isinstance(work, Gemm) or self.config_of(work).split_k > 1:
+            return 1.0
+        if work not in self._waves:
+            options = self.options
+            plan = build_plan(work, self.config_of(work), self.gpu, options.full, options.without, options.quick)
+            self._waves[work] = plan.work.n_items / plan.work.n_agents
+        return self._waves[work]
+
     def choose(self, gemm: Gemm, config: KernelConfig) -> None:
         """Have this GEMM run with a configuration, such as that of a kernel's name."""
+        self._waves.pop(gemm, None)
         self._configs[gemm] = config
 
     def _run(self, work: Work, resident: Resident, options: Options) -> tuple[KernelResult, ...]:

@@ -136,7 +136,7 @@ def run_step(
     """
     options = options or Options()
     known = kernels or kernels_on(gpu, burst_options(options), attention, tile)
-    asked = _asked(step, gpu, cold)
+    asked = followed(step, known, cold)
     ran = _run(known, asked)
     cap = None
     by_power = options.sustained and options.clock_mhz is None and "clock" not in options.without
@@ -152,13 +152,13 @@ def burst_options(options: Options) -> Options:
     return dataclasses.replace(options, sustained=False, trace=False, quick=not options.full)
 
 
-def _asked(step: Step, gpu: Gpu, cold: bool) -> list[tuple[Operation, dict[str, float]]]:
-    """Operations with what L2 holds of their operands."""
-    contents = L2Contents(gpu)
+def followed(step: Step, kernels: Kernels, cold: bool = False) -> list[tuple[Operation, dict[str, float]]]:
+    """Operations with what L2 holds of their operands, by role; nothing where each starts `cold`."""
+    contents = L2Contents(kernels.gpu)
     asked = []
     for operation in step.operations:
         asked.append((operation, {} if cold else contents.before(operation, step.tensors)))
-        contents.after(operation, step.tensors)
+        contents.after(operation, step.tensors, 1.0 if cold else kernels.waves(operation.work))
     return asked
 
 

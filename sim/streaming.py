@@ -4,14 +4,15 @@
 
 1. A CTA makes its round trips to memory one after another. A round trip to L2 passes the SM's L1 at the SM's clock and
    the rest at L2's, which stays the same under load, as HBM's does: kernels bound by it do not slow down with the SM
-   (hot.csv). The slowest of all lines asked for comes later than the first.
+   (hot.csv). The slowest of all lines asked for comes later than the first. What a CTA reads again comes from L1 while
+   that has room, and a wave of CTAs waits for HBM if any of what it reads lies there (handover.csv).
 2. The CTAs of a wave are launched one after another and work through a closed queueing network: they wait for round
    trips beside each other, and take turns at their SM's schedulers and at the memory (`stays`).
 3. HBM reads what L2 does not hold and writes what L2 does not keep back, which is little: it writes dirty lines out
    early. L2 spends time on reads, on filling what came from HBM, and on writes, which are dearer. The slower of HBM
    and L2 is the memory's server.
-4. Where a barrier parts reading from writing, CTAs that start together do either in step, and do not share the
-   memory between them (`StreamKernel.barrier`).
+4. Where barriers part passes over the data, the first of which reads and the last writes, CTAs that start together do
+   each in step, and do not share the memory between passes (`StreamKernel.barrier`).
 5. A grid of short CTAs takes as long as launching them.
 6. A kernel whose code other kernels have driven out of the caches fetches it first.
 
@@ -212,13 +213,18 @@ def _l2_bytes(gpu: Gpu) -> float:
     return gpu.l2.capacity_mib * 2**20
 
 
+def _lost_from_l1(kernel: StreamKernel, gpu: Gpu, slots: int) -> float:
+    """Of what CTAs read again, the part that L1 has lost by then: where the rows of all CTAs of an SM are too many."""
+    n_ctas = -(-min(kernel.n_ctas, slots) // gpu.sm.count)
+    return _lost(n_ctas * kernel.read_bytes / kernel.n_ctas, gpu.smem.kib_per_sm * 2**10)
+
+
 def _traffic(kernel: StreamKernel, gpu: Gpu, held: Held, slots: int) -> Traffic:
-    """Rows that a CTA reads again come from L1, from L2 where those of all CTAs of an SM are too many for L1, and from
-    HBM where those of all SMs, with what they write, are too many for L2."""
+    """Rows that a CTA reads again come from L1, from L2 where L1 lost them, and from HBM where those of all SMs, with
+    what they write, are too many for L2."""
     share, keeps = min(1.0, slots / kernel.n_ctas), gpu.streaming.reread_fraction
     again = kernel.rereads * kernel.read_bytes
-    l1_bytes = gpu.smem.kib_per_sm * 2**10 * gpu.sm.count
-    from_l2 = again * _lost(share * kernel.read_bytes, keeps * l1_bytes)
+    from_l2 = again * _lost_from_l1(kernel, gpu, slots)
     from_hbm = from_l2 * _lost(share * (kernel.read_bytes + kernel.write_bytes), keeps * _l2_bytes(gpu))
     hbm_read = (1.0 - held.x) * kernel.read_bytes + (1.0 - held.w) * kernel.vector_bytes + from_hbm
     hbm_write = max(0.0, kernel.write_bytes - gpu.streaming.dirty_fraction * _l2_bytes(gpu))
@@ -259,15 +265,27 @@ def _code_us(kernel: StreamKernel, gpu: Gpu) -> float:
     return gpu.streaming.code_us * (1.0 if kernel.long_code else gpu.streaming.short_code_fraction)
 
 
+def _again_s(kernel: StreamKernel, gpu: Gpu, trip_s: float, hz: float) -> float:
+    """Waiting for what a CTA read before: as long as its requests take through L1, and to L2 where that lost it."""
+    lost = _lost_from_l1(kernel, gpu, ctas_per_sm(kernel, gpu)[0] * gpu.sm.count)
+    return kernel.l1_trips * (lost * trip_s + (1.0 - lost) * min(trip_s, gpu.streaming.trip_cycles / hz))
+
+
+def _cold_part(kernel: StreamKernel, gpu: Gpu, held: Held) -> float:
+    """Of the waves, those that wait for HBM: what L2 lacks lies together, and a wave lasts as its slowest CTA."""
+    n_waves = -(-kernel.n_ctas // (ctas_per_sm(kernel, gpu)[0] * gpu.sm.count))
+    return math.ceil((1.0 - held.x) * n_waves) / n_waves
+
+
 def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: float) -> Times:
     """Waves of as many CTAs as fit, and the rest. Where memory is the bottleneck, a first round trip goes before."""
     hbm_s, l2_s = _hbm_s(kernel, traffic, gpu), traffic.l2_time / (gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6)
     launch_s = (kernel.n_ctas - 1) * gpu.streaming.cta_ns * 1e-9
     memory_s = max(hbm_s, l2_s)
-    trip_s, cold_s = l2_trip_s(gpu, hz), (1.0 - held.x) * gpu.hbm.latency_ns * 1e-9
+    trip_s, cold_s = l2_trip_s(gpu, hz), _cold_part(kernel, gpu, held) * gpu.hbm.latency_ns * 1e-9
     n_trips = kernel.trips + kernel.l2_trips + kernel.vector_trips
-    hbm_trips_s, l2_trips_s = kernel.trips * cold_s, n_trips * trip_s
-    waves = _waves(kernel, gpu, memory_s, hbm_trips_s + l2_trips_s, hz)
+    hbm_trips_s, l2_trips_s = kernel.trips * cold_s, n_trips * trip_s + _again_s(kernel, gpu, trip_s, hz)
+    waves = _waves(kernel, gpu, _by_pass(kernel, traffic, held, memory_s), hbm_trips_s + l2_trips_s, hz)
     memory = math.fsum(n * each.memory for n, each in waves)
     n_waves = math.fsum(n for n, _ in waves)
     inside = math.fsum(n * each.total for n, each in waves)
@@ -286,30 +304,48 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     )
 
 
-def _waves(kernel: StreamKernel, gpu: Gpu, memory_s: float, trips_s: float, hz: float) -> tuple[tuple[int, Stays], ...]:
-    """(how many, what its warps do) of full waves and of the last one, on the SM with the most CTAs."""
+def _by_pass(kernel: StreamKernel, traffic: Traffic, held: Held, memory_s: float) -> tuple[float, float, float]:
+    """What of `memory_s` falls into a CTA's first pass over its data, those between, and the last, which writes. Where
+    memory has to bring again what is read again, that is in all but the first."""
+    again = max(0.0, traffic.hbm_read - (1.0 - held.x) * kernel.read_bytes - kernel.vector_bytes)
+    last = again / max(1.0, kernel.rereads)
+    first, between, last = kernel.read_bytes, again - last, last + kernel.write_bytes
+    whole = max(1.0, first + between + last)
+    return memory_s * first / whole, memory_s * between / whole, memory_s * last / whole
+
+
+def _waves(
+    kernel: StreamKernel, gpu: Gpu, passes_s: tuple[float, float, float], trips_s: float, hz: float
+) -> tuple[tuple[int, Stays], ...]:
+    """(how many, what its warps do) of full waves and of the last one, on the SM with the most CTAs. `passes_s`: at the
+    memory, all CTAs together."""
     per_sm, _ = ctas_per_sm(kernel, gpu)
     n_full, rest = divmod(kernel.n_ctas, per_sm * gpu.sm.count)
     slots = per_sm * gpu.sm.count
     ramp_s = (min(kernel.n_ctas, slots) - 1) * gpu.streaming.cta_ns * 1e-9
     alone_s, turnround_s = trips_s + kernel.cycles / hz, gpu.kernel.turnround_cycles / hz
-    sm, memory = kernel.issue_cycles / hz, memory_s * min(1.0, gpu.sm.count / kernel.n_ctas)
+    sm, share = kernel.issue_cycles / hz, min(1.0, gpu.sm.count / kernel.n_ctas) / kernel.parties
+    first, between, last = (share * each for each in passes_s)
 
     def wave(n_ctas: int, before_s: float) -> Stays:
         n, elsewhere_s = n_ctas * kernel.parties, max(0.0, before_s + alone_s - sm)
         if not kernel.barrier:
-            return stays(n, elsewhere_s, sm / kernel.parties, memory / kernel.parties)
-        loads = kernel.read_bytes / (kernel.read_bytes + kernel.write_bytes)
-        loading = stays(n, elsewhere_s, sm / 2, memory * loads)
-        storing = stays(n, 0.0, sm / 2, memory * (1.0 - loads))
-        return Stays(*map(math.fsum, zip(loading, storing, strict=True)))
+            return stays(n, elsewhere_s, sm / kernel.parties, first + between + last)
+        n_between = max(0.0, kernel.rereads - 1.0)
+        own_sm = sm / kernel.parties / (2.0 + n_between)
+        passes = (
+            stays(n, elsewhere_s, own_sm, first),
+            stays(n, 0.0, n_between * own_sm, between),
+            stays(n, 0.0, own_sm, last),
+        )
+        return Stays(*map(math.fsum, zip(*passes, strict=True)))
 
-    last = -(-rest // gpu.sm.count)
-    found = [(1, wave(per_sm if n_full else last, ramp_s))]
+    left = -(-rest // gpu.sm.count)
+    found = [(1, wave(per_sm if n_full else left, ramp_s))]
     if n_full > 1:
         found.append((n_full - 1, wave(per_sm, turnround_s)))
     if n_full and rest:
-        found.append((1, wave(last, turnround_s)))
+        found.append((1, wave(left, turnround_s)))
     return tuple(found)
 
 

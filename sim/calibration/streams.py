@@ -1,8 +1,9 @@
 """Constants of kernels bound by memory, fitted to shipped tables: `python -m sim.calibration.streams` prints them.
 
-Data: of elementwise*.csv and of the rows of extra_*.csv that move data, the shapes whose hash is even; hot.csv; of
-training_kernels.csv the kernels of llama2-7b on 2,048 tokens; of decoder_stack_kernels.csv llama2-7b's decode steps of
-few bytes of cache, which the board's power does not slow. Rows of other shapes and models are there to judge by.
+Data: of elementwise*.csv, tails.csv and of the rows of extra_*.csv that move data, the shapes whose hash is even;
+hot.csv; of training_kernels.csv the kernels of llama2-7b on 2,048 tokens; of decoder_stack_kernels.csv llama2-7b's
+decode steps of few bytes of cache, which the board's power does not slow. Rows of other shapes and models are there to
+judge by.
 
 A residual is the logarithm of predicted over measured time, in units of `SCALE`; soft L1 keeps kernels that the model
 does not know from steering the rest.
@@ -26,7 +27,8 @@ from hwmodels import load_gpu
 from hwmodels.measured import measured_path
 from hwmodels.spec import FIELDS, Gpu
 from sim.call import Options
-from sim.residency import L2Contents
+from sim.operation import kernels_on
+from sim.step import burst_options, followed
 from sim.streaming import ALONE_AGAIN, stream_kernels
 from sim.validation import elementwise, extra_ops, extra_streams, stacks, timed
 from sim.validation.training import TrainingCase, steps_of
@@ -36,6 +38,8 @@ from workloads.stream import Stream
 GPU = "h200_sxm"
 FURTHER = "h200_sxm_further"
 SCALE = 0.05
+BY_HAND = ("trip_cycles", "softmax_trip_fraction", "softmax_exponential_fraction")
+"""Constants that few rows tell; their sources say how they were chosen."""
 HOT_WEIGHT = 3.0
 """Of the few rows that tell clocks apart."""
 HOT_MHZ = 1366.0
@@ -54,6 +58,7 @@ HOT = {
 """Kinds of hot.csv that move data."""
 MOST_CHANGE = math.log(4)
 """Of a constant's logarithm in one fit."""
+ALONE = ("elementwise", "elementwise_more", "elementwise_warm", "tails")
 IN_L2 = ("softmax1024",)
 """Of these, whose input an earlier launch left in L2."""
 OTHERS = ("nvjet", "Memset", "pytorch_flash", "cublasLt", "reduce_kernel")
@@ -92,7 +97,7 @@ def _paths(*names: str) -> Iterator[Path]:
 def single_kernels(gpu: Gpu, fitted: bool = True) -> list[Sample]:
     """Rows of elementwise*.csv and extra_*.csv on fitted shapes, or on the others."""
     found = []
-    for path in _paths(f"{GPU}/elementwise", *(f"{FURTHER}/elementwise{end}" for end in ("", "_more", "_warm"))):
+    for path in _paths(f"{GPU}/elementwise", *(f"{FURTHER}/{name}" for name in ALONE)):
         for row in timed.read(elementwise.TABLE, path, gpu).asked:
             if timed.held_out(elementwise.shape(row.question)) != fitted:
                 x = float(row.question.l2 == "warm")
@@ -123,12 +128,10 @@ def hot_kernels() -> dict[str, tuple[Sample, Sample]]:
 
 
 def _followed(step: Step, gpu: Gpu) -> Iterator[tuple[int, Stream, Mapping[str, float]]]:
-    """Place of each stream in a step, and what L2 holds of its operands."""
-    contents = L2Contents(gpu)
-    for i, operation in enumerate(step.operations):
+    """Place of each stream in a step, and what L2 holds of its operands behind a library's products."""
+    for i, (operation, held) in enumerate(followed(step, kernels_on(gpu, burst_options(Options())))):
         if isinstance(operation.work, Stream):
-            yield i, operation.work, contents.before(operation, step.tensors)
-        contents.after(operation, step.tensors)
+            yield i, operation.work, held
 
 
 def training_kernels(case: TrainingCase, gpu: Gpu) -> list[Sample]:
@@ -159,9 +162,9 @@ def decode_kernels(gpu: Gpu) -> list[Sample]:
         if (asked.case.model, asked.case.phase) != ("llama2-7b", "decode") or asked.kind not in stacks.STREAMS:
             continue
         if asked.case.batch * asked.case.ctx <= LITTLE_CACHE:
-            streams = {i: (work, held) for i, work, held in _followed(stacks.step_of(asked.case), gpu)}
-            work, held = streams[asked.place]
-            found.append(Sample(f"stack {asked.kind}", work, Options(), tuple(held.items()), row.measured_us, True))
+            ran = stacks.ran_step(asked.case, gpu, asked.products).ran[asked.place]
+            held = tuple(ran.resident.items())
+            found.append(Sample(f"stack {asked.kind}", ran.operation.work, Options(), held, row.measured_us, True))
     return found
 
 
@@ -195,9 +198,10 @@ def fit(gpu: Gpu, given: Sequence[Sample], names: Sequence[str]) -> dict[str, fl
 
 
 def main() -> None:
-    """Fit all and print them."""
+    """Fit all but those chosen by hand and print them."""
     gpu = load_gpu(GPU)
-    for name, value in fit(gpu, samples(gpu), list(constants(gpu))).items():
+    names = [name for name in constants(gpu) if name not in BY_HAND]
+    for name, value in fit(gpu, samples(gpu), names).items():
         sys.stdout.write(f"{name} = {value:.3g}\n")
 
 

@@ -64,6 +64,8 @@ class StreamKernel:
     """Round trips to where the data lies, one after another."""
     l2_trips: float = 0.0
     """To L2, for what was read before."""
+    l1_trips: float = 0.0
+    """The same of what the CTA itself read before, and L1 holds as long as there is room."""
     vector_trips: float = 0.0
     """To where the vectors lie that all CTAs share."""
     cycles: float = 0.0
@@ -73,7 +75,7 @@ class StreamKernel:
     parties: int = 1
     """Groups of its warps that go on by themselves; warps of one take turns and wait alike."""
     barrier: bool = False
-    """Whether all of it is read before any of it is written, so that CTAs that start together do either in step."""
+    """Whether all of it is read before any of it is written: CTAs that start together go from pass to pass in step."""
     smem_bytes: int = 0
     vector_bytes: float = 0.0
     """Of vectors that all CTAs share, and of indices; L1 serves what is read of them again."""
@@ -299,7 +301,7 @@ def _softmax(work: Stream, s: Streaming) -> StreamKernel:
     kernel = _block_softmax("softmax_block", work, s, s.softmax_reread_fraction * s.softmax_cycles)
     full, rest = divmod(n_bytes, BLOCK_THREADS * VECTOR_BYTES)
     passes = full + _ceil(rest, BLOCK_THREADS * work.element_bytes)  # what fills no vectors of all threads, one by one
-    return replace(kernel, trips=passes, l2_trips=2.0 * passes, rereads=2.0)
+    return replace(kernel, trips=passes, l1_trips=2.0 * passes, rereads=2.0, barrier=True)
 
 
 def _register_softmax(work: Stream, s: Streaming) -> StreamKernel:

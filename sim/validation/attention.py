@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from sim.validation.columns import CellError, parse_choice, parse_count
+from sim.validation.columns import CellError, parse_choice, parse_count, parse_whole
 from sim.validation.timed import TimedTable, held_out
 from workloads.attention import Attention
 
@@ -32,7 +32,7 @@ class Asked:
     def __str__(self) -> str:
         w = self.work
         return f"{self.backend} {w.batch}x{w.heads}/{w.kv_heads}x{w.head_dim} {w.q_len} on {w.kv_len}" + (
-            " causal" if w.causal else ""
+            f" window {w.window}" if w.window else " causal" if w.causal else ""
         )
 
 
@@ -51,7 +51,9 @@ def parse_text(text: str) -> str:
 
 def _work(cells: dict[str, Any]) -> Attention:
     phase = "backward" if "_bwd_" in cells.get("kernel", "") else "forward"
-    return Attention(**{name: cells[name] for name in (*SIZES, "causal")}, phase=phase)
+    window = cells.get("window") or None  # which hides what lies ahead of a query, as the causal mask does
+    sizes = {name: cells[name] for name in SIZES}
+    return Attention(**sizes, causal=cells["causal"] or window is not None, window=window, phase=phase)
 
 
 def _question(cells: dict[str, Any]) -> Asked:
@@ -106,6 +108,8 @@ def _groups(asked: Asked, column: str) -> tuple[str, ...]:
     names.append("grouped heads" if work.group > 1 else "heads of their own")
     if max(work.q_len, work.kv_len) <= SHORT_TOKENS:
         names.append(f"up to {SHORT_TOKENS} tokens")
+    if work.window:
+        names.append(f"{base}, window")
     mask = " causal" if work.causal else ""
     return (*names, f"{base} {work.heads}/{work.kv_heads}x{work.head_dim}{mask}")
 
@@ -122,7 +126,7 @@ def _table(
         kind=kind,
         signature=(*inputs, "kv_heads", "q_len", "kv_len", "time_us"),
         inputs={**inputs, **sizes, "causal": parse_truth},
-        optional={"kernel": parse_text},
+        optional={"kernel": parse_text, "window": parse_whole},
         measured=("time_us",),
         question=question,
         predict=_predict,

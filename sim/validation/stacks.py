@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hwmodels.errors import ConfigError
 from sim.validation.columns import parse_choice, parse_count, parse_whole
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PHASES = ("prefill", "decode")
 MEASURED = Execution("measured")
 Cells = dict[str, Any]
+Named = tuple[tuple[int, str, str, str], ...]
+"""Places of products in a step, with the name, grid and block of the kernel that ran."""
 CHOICE = "library_but_itself"
 """Kernels of whole steps are chosen from what a library launched for other shapes than their own."""
 REPLAYS_BEFORE = 7
@@ -52,8 +54,8 @@ class StackCase:
 
 @lru_cache(maxsize=256)
 def step_of(case: StackCase) -> Step:
-    """The operations that ran. Raises ConfigError for what no model has."""
-    model = dataclasses.replace(load_model(case.model), max_context=2**24)  # it ran, whatever the model was made for
+    """The operations that ran: of any length, without sliding windows. Raises ConfigError for what no model has."""
+    model = dataclasses.replace(load_model(case.model), max_context=2**24, window=None, window_layers=None)
     if case.phase == "prefill":
         return prefill(model, MEASURED, case.batch, case.seq)
     return decode(model, MEASURED, case.batch, case.ctx, case.seq)
@@ -70,18 +72,25 @@ def _case(cells: Cells) -> StackCase:
 
 # Whole steps.
 @lru_cache(maxsize=64)
-def _ran(case: StackCase, gpu: Gpu) -> StepResult:
+def ran_step(case: StackCase, gpu: Gpu, named: Named = ()) -> StepResult:
+    """The step, with the kernels that `named` names and a library's for other products."""
     from sim.call import Options
-    from sim.step import run_step
+    from sim.operation import Kernels
+    from sim.step import burst_options, run_step
 
-    burst = run_step(step_of(case), gpu, tile=CHOICE)
-    if REPLAYS_BEFORE * burst.wall_s * 1e3 < gpu.activity.sustain_ms:
-        return burst
-    return run_step(step_of(case), gpu, Options(sustained=True), tile=CHOICE)
+    def run(options: Options) -> StepResult:
+        kernels = Kernels(gpu, burst_options(options), tile=CHOICE)
+        for place, name, grid, block in named:
+            product = step_of(case).operations[place].work
+            kernels.choose(cast(Gemm, product), _named_config(name, grid, block, product))
+        return run_step(step_of(case), gpu, options, kernels=kernels if named else None, tile=CHOICE)
+
+    burst = run(Options())
+    return burst if REPLAYS_BEFORE * burst.wall_s * 1e3 < gpu.activity.sustain_ms else run(Options(sustained=True))
 
 
 def _predict_step(case: StackCase, gpu: Gpu) -> dict[str, float]:
-    return {"time_us": _ran(case, gpu).wall_s * 1e6}
+    return {"time_us": ran_step(case, gpu).wall_s * 1e6}
 
 
 def _step_groups(case: StackCase, column: str) -> tuple[str, ...]:
@@ -128,6 +137,8 @@ class StackKernel:
     """Name of the main kernel: of a reduction, the product's."""
     grid: str
     block: str
+    products: Named = ()
+    """Of the step: what kernels of products leave in L2 depends on their waves."""
 
     def __str__(self) -> str:
         return f"{self.case}: {self.kind}, {self.kernel[:60]}"
@@ -187,7 +198,15 @@ def _aligned(case: StackCase, rows: Sequence[Cells]) -> Iterator[StackKernel | C
     operations = step_of(case).operations
     ends = list(_walk(case, rows[:-N_LAST], list(enumerate(operations)), 1))
     last = list(_walk(case, rows[-N_LAST:][::-1], list(enumerate(operations))[::-1], -1))[::-1]
-    yield from (*ends, *last)
+    products = tuple(_products([*ends, *last]))
+    for each in (*ends, *last):
+        yield each if isinstance(each, ConfigError) else dataclasses.replace(each, products=products)
+
+
+def _products(kernels: Sequence[StackKernel | ConfigError]) -> Iterator[tuple[int, str, str, str]]:
+    for each in kernels:
+        if not isinstance(each, ConfigError) and (each.kind, each.part) == ("product", "main"):
+            yield each.place, each.kernel, each.grid, each.block
 
 
 def _walk(
@@ -220,30 +239,21 @@ def _next(operations: Sequence[tuple[int, Operation]], start: int, kind: str) ->
 
 def _predict_kernel(asked: StackKernel, gpu: Gpu) -> dict[str, float]:
     """The kernel's time where the step ran: behind the operations before it, at the clock that the load leaves."""
-    from sim.call import Options
-    from sim.operation import Kernels
-
     if asked.part == "memset":
         return {"time_us": gpu.persistent.memset_us}
-    result = _ran(asked.case, gpu)
-    ran = result.ran[asked.place]
-    kernels = ran.kernels
-    if isinstance(ran.operation.work, Gemm):
-        named = Kernels(gpu, Options())
-        named.choose(ran.operation.work, _named_config(asked, ran.operation.work))
-        kernels = named.of(ran.operation.work, ran.resident, result.clock_cap_mhz)
-    return {"time_us": 1e6 * _part(asked, kernels)}
+    result = ran_step(asked.case, gpu, asked.products)
+    return {"time_us": 1e6 * _part(asked, result.ran[asked.place].kernels)}
 
 
-def _named_config(asked: StackKernel, gemm: Gemm) -> Any:
+def _named_config(name: str, grid: str, block: str, gemm: Any) -> Any:
     from sim.schedule.names import parse_kernel_name
 
-    return parse_kernel_name(asked.kernel, gemm, grid=asked.grid or None, block=asked.block or None)
+    return parse_kernel_name(name, gemm, grid=grid or None, block=block or None)
 
 
 def _part(asked: StackKernel, kernels: Sequence[Any]) -> float:
     if asked.part == "main":
-        return float(max(kernels, key=lambda kernel: kernel.time_s).time_s)
+        return float(max(kernel.time_s for kernel in kernels if kernel.name != "combine"))
     if len(kernels) < 2:
         raise ConfigError(f"kernel = {asked.kernel[:60]!r}: has no {asked.part} behind it")
     return float(kernels[-1].time_s)
