@@ -140,8 +140,8 @@ def _after(
     if kernel.family == "flash_split":
         ctas = -(-rows // combined_rows(kernel.width))
         whole = kept_part(work.kv_bytes, plan.work.n_items / plan.work.n_agents, distinct_bytes(gpu)) == 1.0
-        slice_s = gpu.attention.combine_slice_us * 1e-6 + (0.0 if whole else gpu.hbm.latency_ns * 1e-9)
-        fixed_s += (COMBINE_STEPS + splits) * slice_s + ctas * gpu.kernel.launch_ns * 1e-9
+        fixed_s += (COMBINE_STEPS + splits) * gpu.attention.combine_slice_us * 1e-6 + ctas * gpu.kernel.launch_ns * 1e-9
+        fixed_s += 0.0 if whole else splits * gpu.hbm.latency_ns * 1e-9
     joined = small_kernel("combine", fixed_s + max(moved_s, hbm_s), main.sm_mhz, (read, work.q_bytes), (spilled, 0))
     return (with_energy(gpu, joined, work.dtype),)
 

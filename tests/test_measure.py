@@ -229,8 +229,10 @@ def test_every_program_is_a_table() -> None:
 @pytest.mark.parametrize("name", PRINTED)
 def test_programs_print_the_benches_that_mark_them(name: str) -> None:
     """A part counts as measured when its bench is in the file, so the bench must be one that it prints."""
-    with measured_path("h200_sxm", name).open(newline="") as file:
-        printed = {row["bench"] for row in csv.DictReader(file)}
+    printed = {row["bench"] for row in shipped(name)}
+    if name == "power":  # measured later
+        with measured_path("h200_sxm_further", name).open(newline="") as file:
+            printed |= {row["bench"] for row in csv.DictReader(file)}
     missing = {case["bench"] for case in TABLES[name].cases(False)} - printed
     assert missing == ({"l1_read"} if name == "power" else set())  # PROTOCOL.md: dropped from the shipped run
 

@@ -288,7 +288,7 @@ def test_wgmma_s_m_runs_along_either_side(block_m, along, instructions):
         ("fp8_e4m3", multistage(block_k=128), 8192),
         ("int8", multistage(block_k=128), 8192),
         ("tf32", multistage(block_k=32), 2048),
-        ("fp64", multistage(64, 64, 16, 2, mma="mma_sync"), 256 * H200.tensor.mma_sync_fraction),
+        ("fp64", multistage(64, 64, 16, 2, mma="mma_sync"), 256),
         ("bf16", multistage(mma="mma_sync"), 4096 * H200.tensor.mma_sync_fraction),
         ("fp32", multistage(64, 64, 16, 2, mma="fma"), 256),
         ("fp64", multistage(64, 64, 16, 2, mma="fma"), 128),

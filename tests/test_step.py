@@ -13,7 +13,8 @@ from sim.call import Options
 from sim.llm import How, LlmResult, points_in_hbm, simulate_llm
 from sim.operation import Kernels
 from sim.power import limit_w
-from sim.residency import STEPS, L2Contents
+from sim.residency import STEPS, L2Contents, distinct_bytes, kept_part
+from sim.schedule.names import parse_kernel_name
 from sim.step import StepResult, run_step
 from tests.test_models import tiny
 from workloads import load_model
@@ -49,8 +50,8 @@ def reading(*names: str, rows: int = 1) -> Operation:
 
 
 def test_what_was_just_used_is_there_and_what_it_pushed_out_is_not():
-    contents = L2Contents(gpu("h200_sxm"))  # 60 MiB, 30 of distinct lines
-    tensors = touching(contents, 20, 8, 6)
+    contents = L2Contents(gpu("h200_sxm"))  # 60 MiB, of which 40 hold distinct lines where half of them lie twice
+    tensors = touching(contents, 20, 18, 6)
     assert contents.before(reading("t1", "t2"), tensors) == {"a": 1.0, "b": 1.0}
     assert contents.before(reading("t0"), tensors) == {"a": 16 * STEPS // 20 / STEPS}
 
@@ -58,7 +59,41 @@ def test_what_was_just_used_is_there_and_what_it_pushed_out_is_not():
 def test_a_tensor_larger_than_l2_leaves_a_part_and_nothing_else():
     contents = L2Contents(gpu("h200_sxm"))
     tensors = touching(contents, 4, 100)
-    assert contents.before(reading("t0", "t1"), tensors) == {"b": 0.25}  # 30 of 100 MiB, in eighths
+    assert contents.before(reading("t0", "t1"), tensors) == {"b": 0.375}  # 40 of 100 MiB, in eighths
+
+
+@pytest.mark.parametrize(
+    ("read_mib", "waves", "kept"),
+    [
+        (400, 1.0, 1.0),  # all is written at the end
+        (400, 1.7, 0.7 / 1.7),  # one wave of 1.7 wrote, then 165 MiB were read
+        (400, 4.0, 0.25),
+        (60, 4.0, 0.75),  # 45 MiB behind the first wave, 30 behind the second
+        (39, 4.0, 1.0),
+        (0, 4.0, 1.0),
+    ],
+)
+def test_what_early_waves_wrote_is_pushed_out_by_what_later_ones_read(read_mib: int, waves: float, kept: float):
+    room = distinct_bytes(gpu("h200_sxm"))
+    assert room == 40 * MIB
+    assert kept_part(read_mib * MIB, waves, room) == pytest.approx(kept)
+    contents = L2Contents(gpu("h200_sxm"))
+    tensors = {"w": Tensor("w", read_mib * MIB, "weight"), "y": Tensor("y", MIB, "activation")}
+    contents.after(Operation("up", Gemm(1, 1, 1), (("b", "w"),), ("y",)), tensors, waves)
+    assert contents.before(reading("y"), tensors).get("a", 0.0) == int(kept * STEPS) / STEPS
+
+
+def test_a_product_in_two_waves_leaves_its_activation_a_cold_operand():
+    """Gate and up of 8 rows, 28,672 wide: 224 tiles on 132 SMs, or 112 tiles (decoder_stack_kernels.csv)."""
+    step = decode(LLAMA.with_layers(1), Execution("measured"), 8, 512)
+    product = next(op.work for op in step.operations if op.name.endswith("gate_up"))
+    silu_us = []
+    for tile, grid in (("128x8_64x12_2x1_v", "2x66x1"), ("256x8_64x6_2x1_v", "2x56x1")):
+        kernels = Kernels(gpu("h200_sxm"), Options())
+        kernels.choose(product, parse_kernel_name(f"nvjet_sm90_tst_{tile}_bz_TNT", product, grid=grid))
+        ran = run_step(step, gpu("h200_sxm"), kernels=kernels).ran
+        silu_us.append(next(each.time_s for each in ran if each.operation.name.endswith("silu")) * 1e6)
+    assert silu_us == pytest.approx([3.8, 2.9], abs=0.15)  # measured: 3.78 to 3.84, and 2.88 to 2.94 of 8 x 22,016
 
 
 def test_a_slice_written_into_a_cache_does_not_bring_the_rest():

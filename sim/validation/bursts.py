@@ -5,6 +5,10 @@ from __future__ import annotations
 import csv
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
+
+from hwmodels.errors import ConfigError
+from sim.validation.timed import read, recognised
 
 FAR_PCT = 10
 SHORT_US = 10
@@ -52,6 +56,11 @@ def repeat_section(first: Path, again: Path) -> str:
         if time_us is not None:
             for group in ("all", row["dtype"], *(["under 10 us"] if time_us < SHORT_US else [])):
                 apart.setdefault(group, []).append(100 * (time_us / float(row["time_us"]) - 1))
+    return _repeats(first, again, "another run with launches apart", apart)
+
+
+def _repeats(first: Path, again: Path, how: str, apart: dict[str, list[float]]) -> str:
+    """The section: by group, how far the first time is from the second, percent of the second."""
     lines = [
         f"| {group} | {len(off)} | {mean(map(abs, off)):.1f} | {median(map(abs, off)):.1f} | {mean(off):+.1f} | "
         f"{100 * sum(abs(x) > FAR_PCT for x in off) / len(off):.0f} |"
@@ -61,7 +70,7 @@ def repeat_section(first: Path, again: Path) -> str:
         [
             f"## How well {first.name} repeats",
             "",
-            f"The same kernels in {again.name}, measured in another run with launches apart. What {first.name} took",
+            f"The same kernels in {again.parent.name}/{again.name}, measured in {how}. What {first.name} took",
             "more or less, in percent; no prediction can be nearer to both.",
             "",
             f"| kernels | n | mean | median | bias | over {FAR_PCT} %, in % of rows |",
@@ -69,6 +78,26 @@ def repeat_section(first: Path, again: Path) -> str:
             *lines,
         ]
     )
+
+
+def timed_repeat_section(first: Path, again: Path) -> str:
+    """As `repeat_section`, for the questions that two tables of one kind of `sim.validation.timed` both ask, by group.
+
+    Raises OSError and ConfigError where one cannot be read.
+    """
+    table = recognised(first)
+    if table is None:
+        raise ConfigError(f"table = {str(first)!r}: must be one of timed operations")
+    before: dict[tuple[Any, str], list[float]] = {}  # a step launches the same kernel more than once
+    for one in read(table, first).asked:
+        before.setdefault((one.question, one.column), []).append(one.measured_us)
+    apart: dict[str, list[float]] = {}
+    for other in read(table, again).asked:
+        times = before.get((other.question, other.column))
+        if times:
+            group = table.groups(other.question, other.column)[0]
+            apart.setdefault(group, []).append(100 * (times.pop(0) / other.measured_us - 1))
+    return _repeats(first, again, "another run", apart)
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
