@@ -48,6 +48,8 @@ class Seen(NamedTuple):
 
     gemm: Gemm
     config: KernelConfig
+    alignment_bytes: int
+    """Of the rows of its matrices, up to what TMA needs."""
 
 
 @cache
@@ -68,7 +70,8 @@ def _seen(row: dict[str, str]) -> Seen | None:
         config = parse_kernel_name(row["kernel"], gemm, grid=row["grid"], block=row["block"])
     except ConfigError:
         return None
-    return Seen(gemm, dataclasses.replace(config, n_ctas=None, name="", split_in_place=row["in_place"] == "1"))
+    config = dataclasses.replace(config, n_ctas=None, name="", split_in_place=row["in_place"] == "1")
+    return Seen(gemm, config, _alignment_bytes(gemm))
 
 
 def n_similar(gemm: Gemm) -> int:
@@ -88,7 +91,8 @@ def library_candidates(gemm: Gemm, gpu: Gpu, but_itself: bool = False) -> tuple[
     dtypes = {each.gemm.dtype for each in listed}
     dtype = gemm.dtype if gemm.dtype in dtypes else LIKE.get(gemm.dtype, gemm.dtype)
     alike = [each for each in listed if each.gemm.dtype == dtype and not (but_itself and _same(each.gemm, gemm))]
-    order = sorted(alike, key=lambda each: _distance(each.gemm, gemm))
+    aligned = _alignment_bytes(gemm)
+    order = sorted(alike, key=lambda each: _distance(each, gemm, aligned))
     return tuple(dict.fromkeys(each.config for each in order))[:MOST]
 
 
@@ -96,9 +100,10 @@ def _same(one: Gemm, other: Gemm) -> bool:
     return (one.m, one.n, one.k) == (other.m, other.n, other.k)
 
 
-def _distance(one: Gemm, other: Gemm) -> float:
+def _distance(known: Seen, other: Gemm, alignment_bytes: int) -> float:
+    one = known.gemm
     apart = abs(log2(one.m / other.m)) + abs(log2(one.n / other.n)) + K_WEIGHT * abs(log2(one.k / other.k))
-    unaligned = abs(log2(_alignment_bytes(one) / _alignment_bytes(other)))
+    unaligned = abs(log2(known.alignment_bytes / alignment_bytes))
     return apart + LAYOUT_WEIGHT * (one.layout != other.layout) + ALIGNMENT_WEIGHT * unaligned
 
 
