@@ -8,18 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.energy import energy_j
 from sim.kernel import run_kernel
-from sim.machine import build_machine
+from sim.machine import MECHANISMS, build_machine
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
 from sim.schedule.beside import reduction
 from sim.schedule.config import KernelConfig
 from sim.schedule.names import short_name
 from sim.schedule.plan import Plan, build_plan
-from workloads.gemm import Gemm
+from workloads.gemm import DATA, Gemm
 
+LEAST_MHZ, MOST_MHZ = 100, 10_000
 FULL_CLOCK = ("fp64",)
 """Types that keep the boost clock in a burst: a sixteenth of the others' work a cycle (1,850 to 1,930 MHz in
 counters_wide.csv, on a board at rest before; in power.csv 1,980 on half of the SMs and, at 692 W, 1,930 on all)."""
@@ -47,6 +49,20 @@ class Options:
     def untraced(self) -> Options:
         """The same without spans."""
         return dataclasses.replace(self, trace=False)
+
+
+def check_options(options: Options) -> None:
+    """Raise `ConfigError` for a clock, data or mechanism that there is none of."""
+    mhz = options.clock_mhz
+    if mhz is not None and (isinstance(mhz, bool) or not isinstance(mhz, int | float)):
+        raise ConfigError(f"clock_mhz = {str(mhz)[:60]!r}: must be a number or None")
+    if mhz is not None and not LEAST_MHZ <= mhz <= MOST_MHZ:
+        raise ConfigError(f"clock = {mhz:g} MHz: must be from {LEAST_MHZ} to {MOST_MHZ}")
+    if options.data not in DATA:
+        raise ConfigError(f"data = {str(options.data)[:60]!r}: must be one of {', '.join(DATA)}")
+    for name in options.without:
+        if name not in MECHANISMS:
+            raise ConfigError(f"without = {str(name)[:60]!r}: must be one of {', '.join(MECHANISMS)}")
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
-from sim.call import Call, Options, run_call
+from sim.call import Call, Options, check_options, run_call
 from sim.launch import check_memory, check_partial_sums, play_call
-from sim.machine import MECHANISMS
 from sim.report import build_result
 from sim.result import Result
 from sim.schedule.choose import candidates
 from sim.schedule.config import KernelConfig
-from workloads.gemm import DATA, Gemm
+from workloads.gemm import Gemm
 
 Progress = Callable[[int, int], None]
 """(candidates simulated so far, candidates in all)."""
@@ -54,9 +53,9 @@ def simulate(
 
     Raises ConfigError for anything that does not fit, naming the parameter, the value and the allowed range.
     """
-    _check_types(workload, gpu, config, clock_mhz)
+    _check_types(workload, gpu, config)
     options = Options(clock_mhz, full, trace, without=frozenset(without), sustained=sustained, data=data)
-    _check(options)
+    check_options(options)
     check_memory(workload, gpu, stream_weights)
     configs, most = ((config,), 1) if config is not None else candidates(workload, gpu, family, tile)
 
@@ -93,7 +92,7 @@ def _calls(
         raise refusals[0]
 
 
-def _check_types(workload: object, gpu: object, config: object, clock_mhz: object) -> None:
+def _check_types(workload: object, gpu: object, config: object) -> None:
     """Refuse what is no workload, GPU or configuration, such as a GPU's name where the GPU is wanted."""
     if not isinstance(workload, Gemm):
         raise ConfigError(f"workload = {str(workload)[:60]!r}: must be a workloads.Gemm")
@@ -101,15 +100,3 @@ def _check_types(workload: object, gpu: object, config: object, clock_mhz: objec
         raise ConfigError(f"gpu = {str(gpu)[:60]!r}: must be a GPU, such as hwmodels.load_gpu('h200_sxm')")
     if config is not None and not isinstance(config, KernelConfig):
         raise ConfigError(f"config = {str(config)[:60]!r}: must be a KernelConfig or None")
-    if clock_mhz is not None and (isinstance(clock_mhz, bool) or not isinstance(clock_mhz, int | float)):
-        raise ConfigError(f"clock_mhz = {str(clock_mhz)[:60]!r}: must be a number or None")
-
-
-def _check(options: Options) -> None:
-    if options.clock_mhz is not None and not 100 <= options.clock_mhz <= 10_000:
-        raise ConfigError(f"clock = {options.clock_mhz:g} MHz: must be from 100 to 10000")
-    if options.data not in DATA:
-        raise ConfigError(f"data = {str(options.data)[:60]!r}: must be one of {', '.join(DATA)}")
-    for name in options.without:
-        if name not in MECHANISMS:
-            raise ConfigError(f"without = {name!r}: must be one of {', '.join(MECHANISMS)}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from hwmodels.spec import Gpu
-from sim.call import Options
+from sim.call import Options, check_options
 from sim.host import HostOutcome, play
 from sim.operation import Kernels, kernels_on
 from sim.power import limit_w
@@ -132,9 +132,11 @@ def run_step(
     one by one, the next while this one is used; `options.sustained`: the step repeats for long, so that the board's
     power limits the clock.
     `held_bytes`: the most that is in HBM at a time, where a plan says so (else all tensors of the step together).
-    `kernels` replaces the choice of kernels (those of a measured step). Raises ConfigError for what does not fit.
+    `kernels` replaces the choice of kernels (those of a measured step). Raises ConfigError for what does not fit
+    and for options that there are none of.
     """
     options = options or Options()
+    check_options(options)
     known = kernels or kernels_on(gpu, burst_options(options), attention, tile)
     asked = followed(step, known, cold)
     ran = _run(known, asked)

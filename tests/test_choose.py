@@ -283,7 +283,7 @@ def test_a_library_is_taken_to_launch_what_it_launched_for_similar_shapes():
 
 
 def test_a_library_row_judged_by_others_does_not_see_its_own_kernel():
-    seen_gemm, _ = next(each for each in seen("hopper") if each.gemm.m == 4096 and each.gemm.dtype == "bf16")
+    seen_gemm = next(each.gemm for each in seen("hopper") if each.gemm.m == 4096 and each.gemm.dtype == "bf16")
     own = {each.config for each in seen("hopper") if each.gemm == seen_gemm}
     h200 = load_gpu("h200_sxm")
     assert library_candidates(seen_gemm, h200)[0] in own

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import lru_cache
 
@@ -276,3 +277,18 @@ def test_experts_that_get_no_token_are_not_run():
     one, many = (simulate_llm(Llm(mixtral, "decode", batch=batch), gpu("h200_sxm")) for batch in (1, 64))
     assert many.first.n_kernels > one.first.n_kernels
     assert many.tokens_per_s > one.tokens_per_s
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"clock_mhz": -5.0}, "clock = -5 MHz: must be from 100 to 10000"),
+        ({"clock_mhz": math.nan}, "clock = nan MHz: must be from 100 to 10000"),
+        ({"clock_mhz": "fast"}, "clock_mhz = 'fast': must be a number or None"),
+        ({"data": "ones"}, "data = 'ones': must be one of random, zeros"),
+        ({"without": frozenset({"friction"})}, "without = 'friction': must be one of"),
+    ],
+)
+def test_options_that_there_are_none_of_are_refused(wrong: dict[str, object], said: str):
+    with pytest.raises(ConfigError, match=said):
+        run_step(decode(SMALL, Execution("measured"), 8, 512), gpu("h200_sxm"), Options(**wrong))
