@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import pytest
 
@@ -289,6 +290,6 @@ def test_experts_that_get_no_token_are_not_run():
         ({"without": frozenset({"friction"})}, "without = 'friction': must be one of"),
     ],
 )
-def test_options_that_there_are_none_of_are_refused(wrong: dict[str, object], said: str):
+def test_options_that_there_are_none_of_are_refused(wrong: dict[str, Any], said: str):
     with pytest.raises(ConfigError, match=said):
         run_step(decode(SMALL, Execution("measured"), 8, 512), gpu("h200_sxm"), Options(**wrong))
