@@ -17,7 +17,7 @@ from sim.residency import STEPS, L2Contents
 from sim.step import StepResult, run_step
 from tests.test_models import tiny
 from workloads import load_model
-from workloads.execution import Execution
+from workloads.execution import FUSIONS, Execution
 from workloads.forward import decode, prefill
 from workloads.gemm import Gemm
 from workloads.llm import Llm
@@ -140,6 +140,15 @@ def test_breakdowns_add_up_to_the_kernels():
         assert sum(share.time_s for share in shares) == pytest.approx(result.first.kernels_s)
         assert sum(share.n_kernels for share in shares) == result.first.n_kernels
     assert sum(share.flops for share in result.by_operation()) == result.first.step.flops
+
+
+@pytest.mark.parametrize("name", ["llama3-8b", "llama2-7b", "qwen2.5-7b", "gemma2-9b", "gpt2"])
+@pytest.mark.parametrize(("phase", "batch"), [("prefill", 1), ("decode", 1), ("decode", 64)])
+def test_what_more_is_fused_never_takes_longer(name: str, phase: str, batch: int):
+    model, sizes = load_model(name).with_layers(2), {"tokens": 1000, "context": 1000}
+    steps = (Llm(model, phase, batch, execution=Execution(fusion=fusion), **sizes) for fusion in FUSIONS)
+    none, epilogue, full = (simulate_llm(step, gpu("h200_sxm"), how=How(launch="graph")).time_s for step in steps)
+    assert full < epilogue < none
 
 
 def test_rates_follow_from_time():
