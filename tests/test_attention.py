@@ -331,6 +331,23 @@ def test_what_is_sampled_is_within_a_percent(work: Attention, backend: str) -> N
     assert sum(some.waits.values()) == pytest.approx(1.0)
 
 
+WINDOWED = (
+    (Attention(1, 32, 8, 128, 2048, 2048, causal=True, window=1024), 138.56),
+    (Attention(1, 28, 4, 128, 8192, 8192, causal=True, window=4096), 1349.97),
+    (Attention(1, 32, 32, 128, 16384, 16384, causal=True, window=1024), 1097.02),
+    (Attention(8, 32, 8, 128, 1, 8192, window=4096), 231.09),
+    (Attention(64, 28, 4, 128, 1, 16384, window=1024), 431.65),
+    (Attention(64, 32, 32, 128, 1, 8192, window=4096), 1846.9),
+)
+"""Calls of PyTorch's FlashAttention-2 with a window, and the microseconds that they took on an H200."""
+
+
+@pytest.mark.parametrize(("work", "us"), WINDOWED)
+def test_windows_cost_what_was_measured(work: Attention, us: float) -> None:
+    """Every score is compared with the window, and heads of a group are not packed."""
+    assert time_s(work, options=Options()) * 1e6 == pytest.approx(us, rel=0.06)
+
+
 UNFUSED_REFUSES: dict[str, Any] = {"window": 128, "page": 16, "kv_dtype": "fp8_e4m3"}
 
 

@@ -140,7 +140,10 @@ def beside_cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> float:
 
 
 def _masked_blocks(kernel: AttentionKernel, work: Attention) -> int:
-    """Blocks of keys of an item that hold masked scores (n_masking_steps in flash_fwd_kernel.h)."""
+    """Blocks of keys of an item whose scores are masked: FlashAttention-2 compares all of them with a window
+    (Need_masking in mask.h), otherwise those at the edges (n_masking_steps in flash_fwd_kernel.h)."""
+    if work.window is not None and kernel.family in ("flash", "flash_split"):
+        return -(-work.kv_len // kernel.block_kv)
     if _is_backward(kernel) or work.q_len == 1 or not work.causal:
         return 0
     even = work.kv_len % kernel.block_kv == 0 and work.q_len % kernel.block_q == 0
