@@ -359,6 +359,15 @@ def test_windows_cost_what_was_measured(work: Attention, us: float) -> None:
 CACHED = Attention(64, 32, 8, 128, 1, 2048)
 
 
+def test_a_paged_cache_is_read_by_the_kernel_that_can() -> None:
+    """Alone flash_fwd_splitkv_kernel takes a block table: 64 rows a block where the other pads to 128, which is faster
+    where few of them are real."""
+    paged = dataclasses.replace(CACHED, page=16)
+    (one,), (other,) = attention_kernels(CACHED, h200(), STILL), attention_kernels(paged, h200(), STILL)
+    assert (one.name, other.name) == ("flash_fwd_kernel", "flash_fwd_splitkv_kernel")
+    assert other.time_s < 0.8 * one.time_s
+
+
 @pytest.mark.small
 @pytest.mark.parametrize(("backend", "n_copies"), [("flash", 4), ("cudnn", 1), ("flash3", 0)])
 def test_a_cache_of_one_byte_is_converted_by_every_warp_that_multiplies_it(backend: str, n_copies: int) -> None:

@@ -180,7 +180,7 @@ def flash_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
     items = work.batch * heads * -(-rows // SPLIT_ROWS)
     keys = split_keys(width)
     splits = n_splits(items, 2 * gpu.sm.count, -(-work.kv_len // keys))
-    if splits > 1:
+    if splits > 1 or work.page is not None:  # no other kernel looks keys up in pages (force_split_kernel)
         smem = _smem(SPLIT_ROWS, keys, width)
         return AttentionKernel(
             "flash_fwd_splitkv_kernel",
