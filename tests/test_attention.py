@@ -339,6 +339,42 @@ def test_what_is_sampled_is_within_a_percent(work: Attention, backend: str) -> N
     assert sum(some.waits.values()) == pytest.approx(1.0)
 
 
+HALF = Attention(2, 8, 8, 64, 512, 512, dtype="fp16")
+
+
+@pytest.mark.parametrize("name", ["h200_sxm", "t4", "v100_sxm2_32gb", "v100_pcie_32gb"])
+def test_the_backward_of_unfused_attention_is_four_products_and_a_softmax(name: str) -> None:
+    """dV = P^T dO, dP = dO V^T, dS from P and dP, dQ = dS K, dK = dS^T Q: twice the forward's FLOPs, and no more bytes
+    than these matrices have."""
+    gpu, back = load_gpu(name), dataclasses.replace(HALF, phase="backward_kept")
+    forward, backward = (attention_kernels(work, gpu, Options(), backend="unfused") for work in (HALF, back))
+    products = [kernel for kernel in backward if kernel.flops_executed]
+    assert len(products) == 4
+    assert back.flops == back.model_flops == 2 * HALF.flops == 8 * 2 * 8 * 512 * 512 * 64
+    assert sum(kernel.flops_executed for kernel in products) >= back.flops
+    (softmax,) = [kernel for kernel in backward if kernel.name == "softmax backward"]
+    scores = 2 * 8 * 512 * 512 * 2
+    assert (softmax.bytes["l2"]["read"], softmax.bytes["l2"]["write"]) == (2 * scores, scores)
+    assert sum(k.time_s for k in forward) < sum(k.time_s for k in backward) < 4 * sum(k.time_s for k in forward)
+
+
+@pytest.mark.small
+def test_what_else_its_backward_passes_over() -> None:
+    """Sums where query heads share keys; "math" scales Q and K apart and converts what comes in and goes out."""
+
+    def passes(work: Attention, backend: str) -> list[str]:
+        back = dataclasses.replace(work, phase="backward_kept")
+        kernels = attention_kernels(back, h200(), STILL, backend=backend)
+        return [kernel.name for kernel in kernels if kernel.name.startswith(("sum", "scale", "convert"))]
+
+    shared = dataclasses.replace(HALF, kv_heads=2)
+    assert passes(HALF, "unfused") == []
+    assert passes(shared, "unfused") == ["sum dk", "sum dv"]
+    assert passes(dataclasses.replace(HALF, dtype="fp32"), "math") == ["scale dq", "scale dk"]
+    ends = ["convert dq", "convert dk", "convert dv"]
+    assert passes(shared, "math") == ["convert do", "scale dq", "scale dk", "sum dk", "sum dv", *ends]
+
+
 WINDOWED = (
     (Attention(1, 32, 8, 128, 2048, 2048, causal=True, window=1024), 138.56),
     (Attention(1, 28, 4, 128, 8192, 8192, causal=True, window=4096), 1349.97),
@@ -438,7 +474,12 @@ def test_any_shape_runs(
         ("a100_sxm_80gb", PREFILL, "cudnn", "only its Hopper kernels are known"),
         ("v100_sxm2_32gb", PREFILL, "flash", "compute capability 8.0"),
         ("h200_sxm", dataclasses.replace(PREFILL, phase="backward"), "cudnn", "phase 'backward'"),
-        ("h200_sxm", dataclasses.replace(PREFILL, phase="backward"), "math", "phase = 'backward'"),
+        (
+            "h200_sxm",
+            dataclasses.replace(PREFILL, phase="backward_kept"),
+            "flash",
+            "'backward_kept': must be unfused or",
+        ),
         *(
             ("h200_sxm", dataclasses.replace(PREFILL, **{name: value}), backend, f"{name} = '?{value}'?: must be None")
             for name, value in UNFUSED_REFUSES.items()

@@ -221,6 +221,27 @@ def test_attention_that_is_not_fused_needs_room_for_its_scores():
         simulate_llm(request.but(batch=128), small, how=How(attention="unfused"))
 
 
+@pytest.mark.parametrize("name", ["t4", "v100_sxm2_32gb", "v100_pcie_32gb"])
+@pytest.mark.parametrize("attention", ["unfused", "math"])
+def test_gpus_without_flash_attention_train_too(name: str, attention: str):
+    model, how = load_model("gpt2").with_layers(2), How(launch="graph", attention=attention)
+    half = Execution(dtype="fp16")
+
+    def trained(checkpointing: str) -> LlmResult:
+        request = Llm(model, "training", 1, tokens=256, execution=half, training=Training(checkpointing))
+        return simulate_llm(request, gpu(name), how=how)
+
+    kept, selective = trained("none"), trained("selective")
+    flops = {share.name: share.flops for share in kept.by_operation()}
+    assert flops["attention: backward"] == 2 * flops["attention"]
+    again = {share.name: share for share in selective.by_operation()}
+    assert again["attention"].flops == 2 * flops["attention"]
+    assert selective.time_s > kept.time_s
+    probabilities = 2 * 12 * 256 * 256 * 2  # of two layers
+    held = [each.memory.largest("activations") for each in (kept, selective)]
+    assert held[0] - held[1] >= probabilities
+
+
 def test_streamed_weights_wait_for_the_link():
     request = Llm(SMALL, "decode", batch=1, context=64)
     result = simulate_llm(request, gpu("h200_sxm"), how=How(launch="graph", stream_weights=True))

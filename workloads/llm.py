@@ -74,12 +74,13 @@ class Llm:
         """Passes of a training step before the optimizer's."""
         return self.training.accumulated if self.phase == "training" else 1
 
-    def step(self) -> Step:
-        """The operations of a prefill, a decode step or a training step; of a generation, its prefill."""
+    def step(self, attention: str = "fused") -> Step:
+        """The operations of a prefill, a decode step or a training step; of a generation, its prefill. `attention` as
+        for `memory`: what its backward starts from."""
         if self.phase == "decode":
             return decode(self.model, self.execution, self.batch, self.context)
         if self.phase == "training":
-            return training_step(self.model, self.execution, self.training, self.batch, self.tokens)
+            return training_step(self.model, self.execution, self.training, self.batch, self.tokens, attention)
         return prefill(self.model, self.execution, self.batch, self.tokens)
 
     def decode_step(self, context: int) -> Step:
