@@ -80,7 +80,14 @@ def test_one_screen(name: str) -> None:
     lines = printed(name, price_per_hour=2.5).splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
-    assert "…" not in "".join(lines)
+
+
+def test_a_narrow_list_of_models_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tilewalk("models").stdout
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = tilewalk("models").stdout
+    assert set(whole.split()) == set(narrow.split())
+    assert max(map(len, narrow.splitlines())) <= 60
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -74,6 +74,12 @@ def test_a_screen_shows_every_cell(name: str) -> None:
     print_study(study, Console(file=out, width=WIDTH, highlight=False))
     printed = out.getvalue()
     assert max(map(len, printed.splitlines())) <= WIDTH
+    for narrow in (80, 40):
+        out = io.StringIO()
+        print_study(study, Console(file=out, width=narrow, highlight=False))
+        assert "…" not in out.getvalue()
+        assert set(printed.split()) <= set(out.getvalue().split())
+        assert max(map(len, out.getvalue().splitlines())) <= narrow
     for found in study.tables:
         for row in found.rows:
             texts = [cell_text(each, column.unit) for each, column in zip(row, found.columns, strict=True)]
