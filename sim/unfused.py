@@ -21,7 +21,7 @@ from sim.result import KernelResult
 from sim.schedule.choose import candidates
 from workloads.attention import Attention
 from workloads.dtypes import BYTES
-from workloads.gemm import Gemm
+from workloads.gemm import MAX_BATCH, Gemm
 
 FP32_BYTES = 4
 TRUTH_BYTES = 1
@@ -84,6 +84,9 @@ def _backward(work: Attention, backend: str) -> tuple[Gemm | Pass, ...]:
 
 def _check(work: Attention, backend: str) -> None:
     where = f"with backend {backend!r} (attention)"
+    if work.batch * work.heads > MAX_BATCH:
+        most = MAX_BATCH // work.heads
+        raise ConfigError(f"batch = {work.batch}: must be from 1 to {most} with {work.heads} heads and {where[5:]}")
     for name in ("window", "page", "kv_dtype"):
         value = getattr(work, name)
         if value is not None:

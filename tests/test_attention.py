@@ -375,6 +375,14 @@ def test_what_else_its_backward_passes_over() -> None:
     assert passes(shared, "math") == ["convert do", "scale dq", "scale dk", "sum dk", "sum dv", *ends]
 
 
+def test_any_number_of_heads_is_sampled() -> None:
+    """Some heads stand for all: as sequences of their own, however many."""
+    many = Attention(8192, 32, 8, 128, 1, 1024)
+    some, whole = (main_of(many, options=Options(full=full)) for full in (False, True))
+    assert some.sampled
+    assert some.time_s == pytest.approx(whole.time_s, rel=0.01)
+
+
 WINDOWED = (
     (Attention(1, 32, 8, 128, 2048, 2048, causal=True, window=1024), 138.56),
     (Attention(1, 28, 4, 128, 8192, 8192, causal=True, window=4096), 1349.97),

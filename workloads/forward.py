@@ -12,7 +12,7 @@ from workloads.dtypes import BYTES
 from workloads.execution import Execution
 from workloads.experts import experts
 from workloads.fusion import with_chains
-from workloads.gemm import STATISTIC_BYTES, Gemm
+from workloads.gemm import MAX_DIMENSION, STATISTIC_BYTES, Gemm
 from workloads.linear import add_linear, check_model
 from workloads.models.model import Model
 from workloads.operations import Operation, Step, Tensor, Work
@@ -131,6 +131,8 @@ class Builder:
                epilogue: str | None = None, batch: int = 1) -> str:  # fmt: skip
         """`to` = `source` times a weight [n, k], with its bias; returns `to`."""
         m = rows or self.rows
+        if n > MAX_DIMENSION:
+            raise ConfigError(f"{name} of {self.model.name}, packed = {n} outputs: must be at most {MAX_DIMENSION}")
         has_bias = bias and not self.execution.measured
         work = Gemm(
             m,
