@@ -150,7 +150,7 @@ def convert_cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> float:
     if work.kv_element_bytes != 1 or work.element_bytes == 1 or kernel.family == "flash3":
         return 0.0
     form = "int8" if work.kv_dtype == "int8" else "fp8"
-    each = getattr(gpu.cuda_core, f"convert_{form}_instructions")
+    each = float(getattr(gpu.cuda_core, f"convert_{form}_instructions"))
     copies = min(kernel.warps, kernel.block_q // 16) if kernel.mma == "mma_sync" else 1
     values = STEPS * kernel.block_kv * work.head_dim
     return copies * values * each / (gpu.sm.schedulers * gpu.sm.warp_size)
