@@ -422,8 +422,8 @@ def test_a_cache_of_one_byte_is_converted_by_every_warp_that_multiplies_it(backe
 
 
 def test_a_converted_cache_helps_only_where_bytes_are_what_a_kernel_waits_for() -> None:
-    """FlashAttention-2 with 128 rows a block, 4 of them real, waits for its warps; cuDNN's 16 rows for HBM. Kernels of
-    the former kind in FlashInfer take 1.2 to 1.4 times as long with an fp8 cache (its issues 1753 and 3484)."""
+    """FlashAttention-2 with 128 rows a block, 4 of them real, waits for its warps; cuDNN's 16 rows for HBM. Of
+    FlashInfer's kernels, which have other tiles, users report 1.2 to 1.4 times as long (its issues 1753 and 3484)."""
     fp8 = dataclasses.replace(CACHED, kv_dtype="fp8_e4m3")
     slower = time_s(fp8) / time_s(CACHED)
     assert 1.2 < slower < 1.4
