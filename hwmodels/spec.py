@@ -125,6 +125,7 @@ class CudaCore(Section):
     fp16_flops_per_clk_per_sm: float = rate(2**20, "fp16 arithmetic, two values a register")
     convert_int4_instructions: float = constant(0, 1000, "to make a 16-bit number of an int4 weight and scale it")
     convert_int8_instructions: float = constant(0, 1000, "to make a 16-bit number of an int8 weight and scale it")
+    convert_fp8_instructions: float = constant(0, 1000, "to make a 16-bit number of an fp8 key or value")
 
 
 class L2(Section):

@@ -22,7 +22,7 @@ from sim.schedule.attention import (
     flash_backward,
     flash_forward,
 )
-from sim.schedule.attention_plan import build_attention_plan
+from sim.schedule.attention_plan import build_attention_plan, longest_part
 from sim.schedule.plan import Plan
 from sim.streaming import stream_kernels
 from sim.unfused import passed, unfused_kernels
@@ -101,7 +101,11 @@ def _main(
             first, second = (replayed(each, clock_mhz) for each in plans)
             waves = plan.work.n_items / plan.work.n_agents
             result = extrapolated(first, second, found.n_more, plan.flops_executed, waves)
-        config = dataclasses.asdict(plan.config) | {"measured": kernel.measured, "splits": plan.work.splits}
+        config = dataclasses.asdict(plan.config) | {
+            "measured": kernel.measured,
+            "splits": plan.work.splits,
+            "longest_part": longest_part(kernel, work, gpu),
+        }
         return with_energy(gpu, dataclasses.replace(result, config=config), work.dtype, options.data)
 
     main = run(options.clock_mhz)

@@ -72,8 +72,9 @@ def _fewer_heads(kernel: AttentionKernel, work: Attention, grid: int, n_agents: 
         return None
 
     def part(n: int) -> tuple[AttentionKernel, Attention]:
-        heads = n * work.heads // kernel.heads
-        return replace(kernel, heads=n), replace(work, batch=1, heads=heads, kv_heads=n // group)
+        """`n` of the heads that the kernel sees, as sequences of those that share one head of K and V."""
+        alone = replace(work, batch=n // group, heads=work.heads // work.kv_heads, kv_heads=1)
+        return replace(kernel, heads=group), alone
 
     return Sample(part(first), part(first + period), (matrices - first - period) / period)
 

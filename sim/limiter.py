@@ -14,6 +14,8 @@
    stages, loads and MMAs take turns, and faster tensor cores help more than faster loads. The evidence says so.
 
 "Tensor cores" are the CUDA cores in kernels that multiply on them (`mma` is "fma"): the limiter is "cuda_cores" then.
+Where the warps of an attention kernel spend more of a block on softmax and on converting keys and values than on its
+products (`longest_part`), MMAs wait for these, and the longer one is the limiter.
 
 The constants were set by simulating 120 rows of the H200's gemm.csv and tile_sweep.csv again with each resource twice
 as fast (tests/test_report.py does so for a few).
@@ -46,6 +48,8 @@ NAMES = {
     "sm_port": "the SM ports",
     "l2": "L2",
     "hbm": "HBM",
+    "softmax": "softmax",
+    "conversion": "converting keys and values",
 }
 PHRASES = {
     "mma": "run MMAs",
@@ -84,6 +88,9 @@ def _limiter(main: KernelResult) -> tuple[str, str]:
         return "too few CTAs", "idle"
     reason = max(PHRASES, key=lambda name: waits[name])
     if reason == "mma":
+        part = main.config.get("longest_part", "tensor")
+        if part != "tensor":
+            return part, reason
         return ("tensor" if busy["tensor"] >= 0.5 * waits["mma"] else "synchronisation"), reason
     if reason in MEMORIES:
         return reason if busy[reason] >= BUSY or reason == "sm_port" else f"{reason} latency", reason
@@ -111,6 +118,8 @@ def _first(main: KernelResult, limiter: str, reason: str) -> str:
     if reason == "mma" and limiter == "tensor" and main.utilisation["tensor"] < NEAR_PEAK:
         only = _busy(main, limiter, "only ")
         return f"{text}, the largest share, but {only} of the time: waits are not hidden behind MMAs."
+    if limiter in ("softmax", "conversion"):
+        return f"{text}, most of it {NAMES[limiter]}."
     if limiter in NAMES:
         return f"{_busy(main, limiter)} of the time; {text}."
     if reason in LIMITERS:

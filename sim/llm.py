@@ -207,7 +207,7 @@ def simulate_llm(
     _check_memory(request, gpu, memory, how)
     contexts = _contexts(request)
     steps = []
-    for i, step in enumerate((request.step(), *map(request.decode_step, contexts))):
+    for i, step in enumerate((request.step(_attention(how)), *map(request.decode_step, contexts))):
         tell("simulating steps", i, 1 + len(contexts))
         steps.append(_step(step, gpu, options, how, held_bytes))
     result = LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())
@@ -241,7 +241,12 @@ def _contexts(request: Llm) -> tuple[int, ...]:
 # Memory.
 def _memory(request: Llm, how: How) -> MemoryPlan:
     """The plan, with attention as it is done."""
-    return request.memory("unfused" if how.attention in UNFUSED else "fused")
+    return request.memory(_attention(how))
+
+
+def _attention(how: How) -> str:
+    """Whether attention keeps its matrices, in the words of `Llm`."""
+    return "unfused" if how.attention in UNFUSED else "fused"
 
 
 def _check_memory(request: Llm, gpu: Gpu, memory: MemoryPlan, how: How) -> None:

@@ -5,7 +5,11 @@ scales and masks. "math" is PyTorch's path of that name: all of it in fp32 on th
 for every step (kernels of attention.csv, 14 a call). Which GEMM kernel runs is the best by a closed-form bound. Where
 query heads share keys and values, both copy them for every query head first (`repeat_interleave` in PyTorch's
 sdp math path, `repeat_kv` in Transformers' eager one), and the products read the copies; no table holds such a call.
-Not modelled: windows, pages, caches of another type.
+
+Backward starts from the probabilities that forward kept: dV = P^T dO and dP = dO V^T, the softmax's own from P and dP
+(with the scale and, since P is zero there, the mask), dQ = dS K and dK = dS^T Q; then, where query heads share keys,
+the sums of their dK and dV. "math" converts and scales in passes of their own, as its forward does. No table holds it.
+Not modelled: windows, pages, caches of another type, dropout.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from sim.result import KernelResult
 from sim.schedule.choose import candidates
 from workloads.attention import Attention
 from workloads.dtypes import BYTES
-from workloads.gemm import Gemm
+from workloads.gemm import MAX_BATCH, Gemm
 
 FP32_BYTES = 4
 TRUTH_BYTES = 1
@@ -26,29 +30,63 @@ Pass = tuple[str, int, int]
 
 
 def unfused_kernels(work: Attention, gpu: Gpu, options: Options, backend: str) -> tuple[KernelResult, ...]:
-    """The kernels of a forward call by "unfused" or "math".
+    """The kernels of a call by "unfused" or "math".
 
-    Raises ConfigError for the backward pass, windows, pages, caches of another type, and for a type that the GPU does
-    not take.
+    Raises ConfigError for windows, pages, caches of another type, and for a type that the GPU does not take.
     """
     _check(work, backend)
-    dtype = "fp32" if backend == "math" else work.dtype
-    matrices = work.batch * work.heads
+    dtype = _dtype(work, backend)
+    kernels: list[KernelResult] = []
+    for each in _forward(work, backend) if work.phase == "forward" else _backward(work, backend):
+        kernels += _product(each, gpu, options) if isinstance(each, Gemm) else (passed(gpu, *each),)
+    return tuple(with_energy(gpu, kernel, dtype, options.data) for kernel in kernels)
+
+
+def _dtype(work: Attention, backend: str) -> str:
+    """Type of the products."""
+    return "fp32" if backend == "math" else work.dtype
+
+
+def _forward(work: Attention, backend: str) -> tuple[Gemm | Pass, ...]:
+    """Q K^T and P V, with what is done before, between and after."""
+    matrices, dtype = work.batch * work.heads, _dtype(work, backend)
     scores = Gemm(work.q_len, work.kv_len, work.head_dim, matrices, dtype)
     weighted = Gemm(work.q_len, work.head_dim, work.kv_len, matrices, dtype, layout="nn")
     before, between, after = _math_passes(work) if backend == "math" else _passes(work)
-    kernels: list[KernelResult] = [passed(gpu, *each) for each in before]
-    kernels += _product(scores, gpu, options)
-    kernels += [passed(gpu, *each) for each in between]
-    kernels += _product(weighted, gpu, options)
-    kernels += [passed(gpu, *each) for each in after]
-    return tuple(with_energy(gpu, kernel, dtype, options.data) for kernel in kernels)
+    return (*before, scores, *between, weighted, *after)
+
+
+def _backward(work: Attention, backend: str) -> tuple[Gemm | Pass, ...]:
+    """As automatic differentiation runs it, from the last operation to the first."""
+    matrices, dtype, math = work.batch * work.heads, _dtype(work, backend), backend == "math"
+    size = BYTES[dtype]
+    queries, keys = work.q_bytes // work.element_bytes, work.group * work.all_kv_bytes // 2 // work.kv_element_bytes
+    scores = matrices * work.q_len * work.kv_len * size
+    before = (("convert do", work.q_bytes, queries * size),) if math and dtype != work.dtype else ()
+    scaled = [(f"scale d{x}", n * size, n * size) for x, n in (("q", queries), ("k", keys))] if math else []
+    sums = [(f"sum d{x}", keys * size, keys * size // work.group) for x in "kv"] if work.group > 1 else []
+    after = [
+        (f"convert d{x}", n * size, n * work.element_bytes)
+        for x, n in (("q", queries), ("k", keys // work.group), ("v", keys // work.group))
+    ]
+    return (
+        *before,
+        Gemm(work.kv_len, work.head_dim, work.q_len, matrices, dtype, layout="nt"),
+        Gemm(work.q_len, work.kv_len, work.head_dim, matrices, dtype),
+        ("softmax backward", 2 * scores, scores),
+        Gemm(work.q_len, work.head_dim, work.kv_len, matrices, dtype, layout="nn"),
+        Gemm(work.kv_len, work.head_dim, work.q_len, matrices, dtype, layout="nt"),
+        *scaled,
+        *sums,
+        *(after if math and dtype != work.dtype else ()),
+    )
 
 
 def _check(work: Attention, backend: str) -> None:
     where = f"with backend {backend!r} (attention)"
-    if work.phase == "backward":
-        raise ConfigError(f"phase = 'backward': must be forward {where}")
+    if work.batch * work.heads > MAX_BATCH:
+        most = MAX_BATCH // work.heads
+        raise ConfigError(f"batch = {work.batch}: must be from 1 to {most} with {work.heads} heads and {where[5:]}")
     for name in ("window", "page", "kv_dtype"):
         value = getattr(work, name)
         if value is not None:

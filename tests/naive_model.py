@@ -20,6 +20,10 @@ def naive(gemm, config, gpu, mhz):
         free[server] = max(t, free[server]) + cycles
         return free[server]
 
+    wide = "a" if gemm.m >= gemm.n else "b"
+    together = min(block[wide], extent[wide]) if row_bytes * depth >= gemm.k * 2 else 1  # rows, one behind the other
+    run_bytes = min(row_bytes * depth, gemm.k * 2) * together
+
     def load(operand, tile, k, t):
         """One chunk asked for at t: when its last line reaches the GPC."""
         key, latency, asked = (operand, tile, k), l2.latency_cycles, block[operand] * row_bytes  # past the edge, too
@@ -30,7 +34,7 @@ def naive(gemm, config, gpu, mhz):
         arrival = in_l2.get(key, t)
         if gemm.l2 == "cold" and key not in in_l2:  # half of it comes from the far partition
             ns = filled / hbm.bandwidth_gb_per_s / hbm.read_fraction
-            ns *= 1 + hbm.row_open_bytes / min(row_bytes * depth, gemm.k * 2)
+            ns *= 1 + hbm.row_open_bytes / run_bytes
             slowest_ns = hbm.latency_ns + hbm.spread_ns * math.log2(max(1, asked / l2.line_bytes))
             in_l2[key] = arrival = serve("hbm", t, ns * mhz / 1e3) + slowest_ns * mhz / 1e3
             moved["hbm"], latency = moved["hbm"] + filled, latency + l2.far_latency_cycles

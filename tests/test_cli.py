@@ -8,6 +8,7 @@ import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -320,6 +321,13 @@ INTERFACE = """
 def test_help_has_every_option(command: str) -> None:
     text = tilewalk(command, "--help").stdout
     assert [option for option in INTERFACE.split() if f"{option} " not in text] == []
+
+
+@pytest.mark.parametrize("module", ["viz", "viz.cli"])
+def test_a_module_does_what_the_script_does(module: str) -> None:
+    command = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, tilewalk("--version").stdout, "")
 
 
 def test_without_a_command_there_is_help() -> None:

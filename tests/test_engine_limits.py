@@ -14,6 +14,7 @@ import pytest
 from sim.machine import place
 from sim.result import SPAN_KINDS, KernelResult
 from sim.schedule.config import KernelConfig
+from sim.schedule.plan import row_cost
 from tests.kernel_runs import CYCLE_FS, cycles, multistage, persistent, run, time_fs, warm, whole_gpu
 from workloads import Gemm
 
@@ -236,6 +237,17 @@ def test_rows_that_open_often_slow_hbm_down():
     run_bytes = 6 * 64 * 2
     slow = run(gemm, config, whole_gpu(f"hbm.row_open_bytes={run_bytes}"))
     assert cycles(slow) / cycles(run(gemm, config, GPU)) == pytest.approx(2, rel=0.03)
+
+
+def test_rows_that_follow_one_another_are_read_as_one():
+    """A ring that holds all of k asks for whole rows: nothing is opened between them, unless they are padded."""
+    config, costly = persistent(64, 128, 64, 6, pingpong=True), whole_gpu("hbm.row_open_bytes=1000")
+    packed, padded = Gemm(64, 132 * 128, 64), Gemm(64, 132 * 128, 64, ldb=512)
+    assert row_cost(packed, config, costly) == pytest.approx(1 + 1000 / (128 * 128))
+    assert row_cost(padded, config, costly) == pytest.approx(1 + 1000 / 128)
+    for k in (8, 16, 32):
+        thin, more = (run(Gemm(64, 132 * 128, each), config, costly) for each in (k, 2 * k))
+        assert cycles(thin) <= cycles(more) * 1.01
 
 
 def test_a_compute_bound_kernel_runs_at_the_mma_rate():

@@ -80,7 +80,14 @@ def test_one_screen(name: str) -> None:
     lines = printed(name, price_per_hour=2.5).splitlines()
     assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
-    assert "…" not in "".join(lines)
+
+
+def test_a_narrow_list_of_models_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = tilewalk("models").stdout
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = tilewalk("models").stdout
+    assert set(whole.split()) == set(narrow.split())
+    assert max(map(len, narrow.splitlines())) <= 60
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -392,6 +399,12 @@ def test_a_refusal_says_what_and_why_before_anything_is_simulated(line: str, sim
 FITS_NOT = {
     "--model gpt3-175b": ("359", "hbm.capacity_gb = 141", "--stream-weights"),
     "--model llama3-70b --phase decode --batch 64 --context 8000": ("KV", "141"),
+    "--model gpt2 --batch 1000 --tokens 1000": ("batch x tokens = 1000 x 1000", "262144"),
+    "--model gpt2 --phase generate --batch 65536 --tokens 8": ("batch x tokens = 65536 x 8", "262144"),
+    "--model gpt2 --attention unfused --batch 20000 --tokens 2": ("batch = 20000", "5461", "12 heads"),
+    "--model llama3-8b --lora-rank 5000": ("lora_rank = 5000", "from 1 to 4096"),
+    "--model llama3-8b --low-rank 5000": ("low_rank = 5000", "from 1 to 4096"),
+    "--model llama3-8b --phase decode --batch 4 --lora-rank 8 --lora-adapters 5": ("lora_adapters = 5", "from 1 to 4"),
     "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 1"),
     "--model gpt2 --gpu t4": ("bf16", "t4", "fp16"),
     "--model gpt2 --dtype fp32": ("fp32", "math"),

@@ -139,7 +139,7 @@ def test_a_windows_cache_is_as_large_as_in_the_memory_plan():
     step = request.step()
     assert step.bytes_of("cache") == request.memory().largest("kv_cache") == 64 * 4096 * 131_072
     attention = next(each.work for each in step.operations if isinstance(each.work, Attention))
-    assert attention.kv_len == 30_001
+    assert (attention.kv_len, attention.window) == (4096, None)
     assert 32 * attention.kv_bytes == step.bytes_of("cache")
     gemma = decode(load_model("gemma2-9b"), Execution(), 2, 6000)
     assert gemma.bytes_of("cache") == kv_cache_bytes(load_model("gemma2-9b"), 2, 6001)
@@ -352,3 +352,18 @@ def test_a_step_knows_its_tensors():
     step = Step("one", (Operation("o", Gemm(1, 1, 1), (("a", "x"),), ("x",)),), {"x": Tensor("x", 2, "activation")})
     assert step.flops == step.model_flops == 2
     assert step.bytes_of("activation") == 2
+
+
+@pytest.mark.parametrize("execution", [*PROGRAMS, Execution("measured")], ids=str)
+def test_decode_in_a_window_sees_the_whole_cache_that_is_kept(execution: Execution):
+    """No mask: the layer keeps no more keys than its window, and a step costs no more behind more tokens."""
+    model = load_model("mistral-7b").with_layers(1)
+
+    def attention(context: int, tokens: int = 1) -> Attention:
+        works = [each.work for each in decode(model, execution, 4, context, tokens).operations]
+        return next(work for work in works if isinstance(work, Attention))
+
+    assert (attention(100).kv_len, attention(100).window) == (101, None)
+    assert attention(4095) == attention(4096) == attention(20_000)
+    assert attention(20_000).all_kv_bytes == attention(20_000).kv_bytes
+    assert attention(20_000, tokens=2).window == 4096

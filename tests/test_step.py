@@ -20,7 +20,7 @@ from sim.schedule.names import parse_kernel_name
 from sim.step import StepResult, run_step
 from tests.test_models import tiny
 from workloads import load_model
-from workloads.execution import Execution
+from workloads.execution import FUSIONS, Execution
 from workloads.forward import decode, prefill
 from workloads.gemm import Gemm
 from workloads.llm import Llm
@@ -179,6 +179,15 @@ def test_breakdowns_add_up_to_the_kernels():
     assert sum(share.flops for share in result.by_operation()) == result.first.step.flops
 
 
+@pytest.mark.parametrize("name", ["llama3-8b", "llama2-7b", "qwen2.5-7b", "gemma2-9b", "gpt2"])
+@pytest.mark.parametrize(("phase", "batch"), [("prefill", 1), ("decode", 1), ("decode", 64)])
+def test_what_more_is_fused_never_takes_longer(name: str, phase: str, batch: int):
+    model = load_model(name).with_layers(2)
+    steps = (Llm(model, phase, batch, 1000, 1000, execution=Execution(fusion=fusion)) for fusion in FUSIONS)
+    none, epilogue, full = (simulate_llm(step, gpu("h200_sxm"), how=How(launch="graph")).time_s for step in steps)
+    assert full < epilogue < none
+
+
 def test_rates_follow_from_time():
     result = asked("prefill", batch=2, tokens=512)
     assert result.tokens == 1024
@@ -247,6 +256,27 @@ def test_attention_that_is_not_fused_needs_room_for_its_scores():
     assert simulate_llm(request, small).memory.peak_bytes < 1e9
     with pytest.raises(ConfigError, match="needed by gpt2-2layers"):
         simulate_llm(request.but(batch=128), small, how=How(attention="unfused"))
+
+
+@pytest.mark.parametrize("name", ["t4", "v100_sxm2_32gb", "v100_pcie_32gb"])
+@pytest.mark.parametrize("attention", ["unfused", "math"])
+def test_gpus_without_flash_attention_train_too(name: str, attention: str):
+    model, how = load_model("gpt2").with_layers(2), How(launch="graph", attention=attention)
+    half = Execution(dtype="fp16")
+
+    def trained(checkpointing: str) -> LlmResult:
+        request = Llm(model, "training", 1, tokens=256, execution=half, training=Training(checkpointing))
+        return simulate_llm(request, gpu(name), how=how)
+
+    kept, selective = trained("none"), trained("selective")
+    flops = {share.name: share.flops for share in kept.by_operation()}
+    assert flops["attention: backward"] == 2 * flops["attention"]
+    again = {share.name: share for share in selective.by_operation()}
+    assert again["attention"].flops == 2 * flops["attention"]
+    assert selective.time_s > kept.time_s
+    probabilities = 2 * 12 * 256 * 256 * 2  # of two layers
+    held = [each.memory.largest("activations") for each in (kept, selective)]
+    assert held[0] - held[1] >= probabilities
 
 
 def test_streamed_weights_wait_for_the_link():

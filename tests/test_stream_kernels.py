@@ -373,6 +373,11 @@ def test_energy_is_that_of_bytes_and_time() -> None:
         (Stream("softmax", 8, 14336), "softmax_smem", 8, 1024),
         (Stream("log_softmax", 8, 128256), "softmax_block", 8, 1024),
         (Stream("layer_norm", 64, 14336), "layer_norm", 64, 128),
+        (Stream("add_rms_norm", 8, 4096), "rms_norm", 8, 512),
+        (Stream("add_layer_norm", 64, 768), "layer_norm", 64, 96),
+        (Stream("silu_mul", 64, 4096, strided=True), "vectorized_elementwise", 256, 128),
+        (Stream("silu_mul", 64, 4095, strided=True), "elementwise", 512, 128),
+        (Stream("mul", 64, 4096, strided=True), "elementwise", 512, 128),
         (Stream("embedding", 8, 4096), "index_select_small", 32, 128),
         (Stream("embedding", 64, 4096), "vectorized_gather", 128, 256),
     ],
@@ -460,3 +465,11 @@ def test_a_chain_takes_what_its_longest_link_and_its_bytes_take():
 
     assert max(map(time_s, alone)) < time_s(whole) < sum(map(time_s, alone))
     assert whole.compulsory_bytes == 4 * 2 * 4096**2
+
+
+def test_a_fused_kernel_reads_aligned_slices_as_it_reads_whole_rows():
+    for op in ("silu_mul", "gelu_mul", "rope"):
+        whole, sliced = (only(Stream(op, 4096, 4096, strided=strided)).time_s for strided in (False, True))
+        assert sliced == whole
+    odd = [only(Stream("silu_mul", 4096, 4095, strided=strided)).time_s for strided in (False, True)]
+    assert odd[0] < odd[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import math
 from functools import lru_cache
@@ -73,6 +74,12 @@ def test_a_screen_shows_every_cell(name: str) -> None:
     print_study(study, Console(file=out, width=WIDTH, highlight=False))
     printed = out.getvalue()
     assert max(map(len, printed.splitlines())) <= WIDTH
+    for narrow in (80, 40):
+        out = io.StringIO()
+        print_study(study, Console(file=out, width=narrow, highlight=False))
+        assert "…" not in out.getvalue()
+        assert set(printed.split()) <= set(out.getvalue().split())
+        assert max(map(len, out.getvalue().splitlines())) <= narrow
     for found in study.tables:
         for row in found.rows:
             texts = [cell_text(each, column.unit) for each, column in zip(row, found.columns, strict=True)]
@@ -224,6 +231,8 @@ def test_lora() -> None:
     (found,) = study.tables
     for phase in ("decode, batch 1", "decode, batch 32", "prefill"):
         assert 1 < cell(found, "rank 16", phase) / cell(found, "none or merged", phase) < 2
+        ranks = [cell(found, f"rank {rank}", phase) for rank in (8, 16, 64)]
+        assert all(less <= 1.01 * more for less, more in itertools.pairwise(ranks)), (phase, ranks)
     assert finding(study, "More FLOPs").value == pytest.approx(0.0058, rel=0.1)
 
 

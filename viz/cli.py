@@ -60,3 +60,7 @@ def _ended(number: int, _: Any) -> None:
     for each in ENDING:
         signal.signal(each, signal.SIG_IGN)  # a second one must not stop the clearing up
     raise SystemExit(128 + number)
+
+
+if __name__ == "__main__":
+    main()

@@ -51,6 +51,8 @@ LIMITER_WORDS = {
     "tensor": "the tensor cores",
     "mma": "the tensor cores",
     "cuda_cores": "the CUDA cores",
+    "softmax": "softmax",
+    "conversion": "converting keys and values",
     "l2": "L2 bandwidth",
     "hbm": "HBM bandwidth",
     "sm_port": "the SM ports",

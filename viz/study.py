@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sim.studies.study import Cell, Finding, Study
 from sim.studies.study import Table as Rows
 from viz import palette, words
-from viz.terminal import grid, show
+from viz.terminal import grid, grids, show
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.table import Table
 
 NONE = "–"
@@ -61,7 +60,7 @@ def print_study(study: Study, console: Console) -> None:
 
     show(console, Text(f"{study.question}, on {study.gpu}", style="bold"))
     for found in study.tables:
-        show(console, "", Text(found.title, style="bold"), _table(found))
+        show(console, "", Text(found.title, style="bold"), *_tables(found, console.width))
     show(console, "", Text("Found", style="bold"), _findings(study.findings))
 
 
@@ -74,18 +73,12 @@ def print_studies(studies: Mapping[str, str], console: Console) -> None:
     show(console, table)
 
 
-def _table(found: Rows) -> Table:
-    """Columns as wide as their cells: headings take several lines."""
-    table = grid()
+def _tables(found: Rows, width: int) -> Iterator[RenderableType]:
+    """The rows in one table, or in as many as a console of this width needs."""
     rows = [[cell_text(cell, c.unit) for cell, c in zip(row, found.columns, strict=True)] for row in found.rows]
-    for i, column in enumerate(found.columns):
-        widest = max(map(len, [row[i] for row in rows] + column.name.split()))
-        left = i == 0 or column.unit == "text"
-        head = "\n".join(textwrap.wrap(column.name, widest))
-        table.add_column(head, justify="left" if left else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    return table
+    left = [i == 0 or column.unit == "text" for i, column in enumerate(found.columns)]
+    heads = [(c.name, "left" if is_left else "right") for c, is_left in zip(found.columns, left, strict=True)]
+    return grids(heads, rows, width, folded=True)
 
 
 def _findings(findings: Sequence[Finding]) -> Table:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from hwmodels.spec import Gpu
 
+GAP = 2
+"""Columns between those of a table."""
 NARROW = 96
 """Consoles below this many columns get fewer columns in tables."""
 WIDE = 110
@@ -279,10 +282,41 @@ def grid(*columns: tuple[str, Any]) -> Table:
     """An empty table without lines: (heading, "left" or "right") of each column."""
     from rich.table import Table
 
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
     for name, justify in columns:
         table.add_column(name, justify=justify, no_wrap=True)
     return table
+
+
+def columns_that_fit(widths: Sequence[int], width: int) -> list[list[int]]:
+    """Indices of the columns of each table that fits `width`; all begin with the first column, and have another."""
+    tables: list[list[int]] = []
+    room = 0
+    for i in range(1, len(widths)):
+        if not tables or GAP + widths[i] > room:
+            tables.append([0])
+            room = width - widths[0]
+        tables[-1].append(i)
+        room -= GAP + widths[i]
+    return tables
+
+
+def grids(
+    heads: Sequence[tuple[str, Any]], rows: Sequence[Sequence[str]], width: int, *, folded: bool = False
+) -> Iterator[RenderableType]:
+    """Rows of text under headings ("left" or "right" as for `grid`), which take several lines if `folded` and cells are
+    narrower. What does not fit `width` goes into a further table that begins with the first column: nothing is cut."""
+    apart = [head.split() if folded else [head] for head, _ in heads]
+    widths = [max(map(len, [row[i] for row in rows] + apart[i])) for i in range(len(heads))]
+    for n, columns in enumerate(columns_that_fit(widths, width)):
+        table = grid()
+        for i in columns:
+            head = "\n".join(textwrap.wrap(heads[i][0], widths[i]))
+            table.add_column(head, justify=heads[i][1], overflow="fold")
+        for row in rows:
+            table.add_row(*(row[i] for i in columns))
+        yield from ([""] if n else [])
+        yield table
 
 
 # GPUs.

@@ -17,10 +17,11 @@ MAX_HEAD_DIM = 1024
 MAX_TOKENS = 2**24
 DTYPES = ("fp32", "fp16", "bf16", "fp8_e4m3", "fp8_e5m2")
 CACHE_DTYPES = (*DTYPES, "int8")
-PASSES = ("forward", "backward")
-MATMULS = {"forward": 2, "backward": 5}
-"""Products of q_len x kv_len x head_dim: Q K^T and P V; backward forms Q K^T again, then dV, dP, dQ and dK."""
-FORMED_AGAIN = {"forward": 0, "backward": 1}
+PASSES = ("forward", "backward", "backward_kept")
+MATMULS = {"forward": 2, "backward": 5, "backward_kept": 4}
+"""Products of q_len x kv_len x head_dim: Q K^T and P V; dV, dP, dQ and dK, before which a fused backward forms Q K^T
+again."""
+FORMED_AGAIN = {"forward": 0, "backward": 1, "backward_kept": 0}
 """Of these, products that were formed before: Q K^T in backward."""
 LSE_BYTES = 4
 """The logarithm of each row's sum, fp32, which backward needs."""
@@ -32,7 +33,8 @@ class Attention(Traffic):
 
     `causal`: query i sees keys up to i + kv_len - q_len (the last query sees all). `window`: and only the last so many
     of those. `kv_dtype`: type of K and V in memory, where it is another. `page`: tokens of one block of a paged cache;
-    None: one piece. `phase`: "forward", or "backward" (Q, K, V, O, dO and row sums in; dQ, dK and dV out).
+    None: one piece. `phase`: "forward"; "backward" (Q, K, V, O, dO and row sums in; dQ, dK and dV out); or
+    "backward_kept", where forward was not fused and kept its probabilities (these in, instead of O and row sums).
 
     Raises `ConfigError` for a value outside its range.
     """
@@ -134,7 +136,10 @@ class Attention(Traffic):
         """Every input read once."""
         if self.phase == "forward":
             return self.q_bytes + self.kv_bytes
-        return 3 * self.q_bytes + self.kv_bytes + self.batch * self.heads * self.q_len * LSE_BYTES
+        rows = self.batch * self.heads * self.q_len
+        if self.phase == "backward_kept":
+            return 2 * self.q_bytes + self.kv_bytes + rows * self.kv_len * self.element_bytes
+        return 3 * self.q_bytes + self.kv_bytes + rows * LSE_BYTES
 
     @property
     def write_bytes(self) -> int:

@@ -12,7 +12,7 @@ from workloads.dtypes import BYTES
 from workloads.execution import Execution
 from workloads.experts import experts
 from workloads.fusion import with_chains
-from workloads.gemm import STATISTIC_BYTES, Gemm
+from workloads.gemm import MAX_DIMENSION, STATISTIC_BYTES, Gemm
 from workloads.linear import add_linear, check_model
 from workloads.models.model import Model
 from workloads.operations import Operation, Step, Tensor, Work
@@ -131,6 +131,8 @@ class Builder:
                epilogue: str | None = None, batch: int = 1) -> str:  # fmt: skip
         """`to` = `source` times a weight [n, k], with its bias; returns `to`."""
         m = rows or self.rows
+        if n > MAX_DIMENSION:
+            raise ConfigError(f"{name} of {self.model.name}, packed = {n} outputs: must be at most {MAX_DIMENSION}")
         has_bias = bias and not self.execution.measured
         work = Gemm(
             m,
@@ -276,17 +278,21 @@ class Builder:
         return names[0], names[1]
 
     def _attend(self, q: str, k: str, v: str) -> None:
+        """Attention of the new tokens to all that are there; a single new one sees all keys of a cache that `_store`
+        keeps down to its window, and needs no mask."""
         model, execution = self.model, self.execution
-        window = model.window_of(self.layer)
+        window, n_keys = model.window_of(self.layer), self.context + self.tokens
+        if self.cache and self.tokens == 1 and window is not None:
+            n_keys = min(n_keys, window)
         work = Attention(
             self.batch,
             model.heads,
             model.kv_heads,
             model.head_dim,
             self.tokens,
-            self.context + self.tokens,
+            n_keys,
             causal=self.tokens > 1 and not model.encoder_only,
-            window=window if window is not None and window < self.context + self.tokens else None,
+            window=window if window is not None and window < n_keys else None,
             dtype=execution.dtype,
             kv_dtype=execution.kv_dtype if self.cache else None,
             page=execution.page if self.cache else None,

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from hwmodels.errors import ConfigError
+from workloads.checks import check_integer
 from workloads.compress import lora, low_rank, w8a8
 from workloads.dtypes import BYTES
 from workloads.execution import WHERE, Execution
@@ -133,9 +134,20 @@ def _layer(execution: Execution, name: str, gemm: Gemm) -> tuple[Piece, ...]:
     is_head = name == "head"
     if name in PLAIN or not execution.compressed or (is_head and not execution.compress_head):
         return (Piece("", gemm, (("a", "source"), ("b", "weight")), "to"),)
+    _check_ranks(execution, name, gemm)
     if is_head:
         return pieces(gemm, replace(execution, lora_rank=None, lora_adapters=1))
     return pieces(gemm, execution, PARTS.get(name.rsplit(".", maxsplit=1)[-1], 1))
+
+
+def _check_ranks(execution: Execution, name: str, gemm: Gemm) -> None:
+    """Refuse ranks that a layer does not have, and more adapters than rows, in the words of `Execution`."""
+    for field in ("lora_rank", "low_rank"):
+        rank = getattr(execution, field)
+        if rank is not None:
+            check_integer(field, rank, 1, min(gemm.n, gemm.k), f"{name} of {gemm.k} inputs, {gemm.n} outputs, {WHERE}")
+    rows = gemm.batch * gemm.m
+    check_integer("lora_adapters", execution.lora_adapters, 1, rows, f"one for each of {rows} rows at most, {WHERE}")
 
 
 def _operand(b: Builder, piece: Piece, slot: str, name: str, source: str, to: str, weight: str) -> str:

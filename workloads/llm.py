@@ -11,6 +11,7 @@ from workloads.attention import MAX_BATCH, MAX_TOKENS
 from workloads.checks import check_choice, check_integer
 from workloads.execution import Execution
 from workloads.forward import decode, prefill
+from workloads.gemm import MAX_DIMENSION
 from workloads.memory import MemoryPlan, Point, inference_plan, training_plan
 from workloads.models.counts import check_context
 from workloads.models.model import Model
@@ -57,10 +58,20 @@ class Llm:
                 f"phase = {self.phase!r}: must be prefill or training for {name}, which has no cache ({WHERE})"
             )
         check_context(self.model, self.longest)
+        self._check_rows()
         if self.phase == "training":
             check_optimizer(self.execution, self.training)
         if self.phase == "training" and self.execution.compressed:
             raise ConfigError(f"phase = 'training': not with compressed layers, which are for inference ({WHERE})")
+
+    def _check_rows(self) -> None:
+        """All tokens of a pass are rows of one product."""
+        each = 1 if self.phase == "decode" else self.tokens
+        if self.batch * each > MAX_DIMENSION:
+            raise ConfigError(
+                f"batch x tokens = {self.batch} x {each} = {self.batch * each}: must be at most {MAX_DIMENSION} in one "
+                f"pass ({WHERE})"
+            )
 
     @property
     def longest(self) -> int:
@@ -74,12 +85,13 @@ class Llm:
         """Passes of a training step before the optimizer's."""
         return self.training.accumulated if self.phase == "training" else 1
 
-    def step(self) -> Step:
-        """The operations of a prefill, a decode step or a training step; of a generation, its prefill."""
+    def step(self, attention: str = "fused") -> Step:
+        """The operations of a prefill, a decode step or a training step; of a generation, its prefill. `attention` as
+        for `memory`: what its backward starts from."""
         if self.phase == "decode":
             return decode(self.model, self.execution, self.batch, self.context)
         if self.phase == "training":
-            return training_step(self.model, self.execution, self.training, self.batch, self.tokens)
+            return training_step(self.model, self.execution, self.training, self.batch, self.tokens, attention)
         return prefill(self.model, self.execution, self.batch, self.tokens)
 
     def decode_step(self, context: int) -> Step:

@@ -92,11 +92,11 @@ MAX_LINKS = 64
 @dataclass(frozen=True)
 class Stream(Traffic):
     """One operation on [rows, width]. `out_dtype`: type of what is written (of several, the last), if not that of what
-    is read. `strided`: its inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels take
-    elements one by one. `out_columns`: how many of the columns are written in `out_dtype` (None: all), the others in
-    `dtype`.
-    `fan_in`: of "reduce", elements that each one written is the sum of. `chain`: of "chain", the operations of `LINKS`
-    that one kernel runs on each element, with `inputs` tensors read and `outputs` written in all.
+    is read. `strided`: its inputs (of a copy into a cache, its output) are slices of wider rows, so that kernels of
+    eager PyTorch take elements one by one. `out_columns`: how many of the columns are written in `out_dtype` (None:
+    all), the others in `dtype`. `fan_in`: of "reduce", elements that each one written is the sum of. `chain`: of
+    "chain", the operations of `LINKS` that one kernel runs on each element, with `inputs` tensors read and `outputs`
+    written in all.
 
     Raises `ConfigError` for a value outside its range.
     """

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hwmodels.errors import ConfigError
+from workloads.activations import ATTENTIONS
 from workloads.attention import MAX_BATCH, MAX_TOKENS, Attention
 from workloads.checks import check_choice, check_integer
 from workloads.dtypes import BYTES
@@ -62,10 +63,12 @@ def forward_step(model: Model, execution: Execution, training: Training, batch: 
     return builder.step(f"{model.name}, forward of {batch} x {tokens} tokens")
 
 
-def backward_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
-    """Forward and backward of one pass."""
+def backward_step(
+    model: Model, execution: Execution, training: Training, batch: int, tokens: int, attention: str = "fused"
+) -> Step:
+    """Forward and backward of one pass; `attention` as in `training_step`."""
     builder = _forward(model, execution, training, batch, tokens)
-    operations = (*builder.operations, *_backward(builder, training))
+    operations = (*builder.operations, *_backward(builder, training, attention))
     label = f"{model.name}, forward and backward of {batch} x {tokens} tokens"
     return Step(label, operations, builder.tensors)
 
@@ -80,12 +83,16 @@ def optimizer_step(model: Model, execution: Execution, training: Training) -> St
     return Step(f"{model.name}, optimizer", (operation,), tensors)
 
 
-def training_step(model: Model, execution: Execution, training: Training, batch: int, tokens: int) -> Step:
-    """All of one optimizer step: passes of `batch` sequences each, gradients added up, and the update."""
+def training_step(
+    model: Model, execution: Execution, training: Training, batch: int, tokens: int, attention: str = "fused"
+) -> Step:
+    """All of one optimizer step: passes of `batch` sequences each, gradients added up, and the update. `attention`:
+    "fused", whose backward forms its scores again, or "unfused", whose forward kept its probabilities."""
+    check_choice("attention", attention, ATTENTIONS, WHERE)
     check_optimizer(execution, training)
     builder = _forward(model, execution, training, batch, tokens)
     forward = tuple(builder.operations)
-    one = (*forward, *_backward(builder, training))
+    one = (*forward, *_backward(builder, training, attention))
     adds = tuple(_accumulations(builder))
     later = (*one, *adds) * (training.accumulated - 1)
     operations = (*one, *later, _optimizer(builder, training))
@@ -126,10 +133,10 @@ def _entered(operations: list[Operation], n_layers: int, host: str) -> list[Oper
 
 
 # Backward.
-def _backward(builder: Builder, training: Training) -> list[Operation]:
+def _backward(builder: Builder, training: Training, attention: str) -> list[Operation]:
     """Operations of the backward pass, with what checkpointing runs again before each layer's."""
     forward = list(builder.operations)
-    tape = _Tape(builder, forward)
+    tape = _Tape(builder, forward, attention)
     done: list[Operation] = [tape.seed()]
     for i in reversed(range(len(forward))):
         last_of_layer = i + 1 == len(forward) or forward[i + 1].layer != forward[i].layer
@@ -153,8 +160,9 @@ def _again(forward: list[Operation], layer: int, checkpointing: str) -> list[Ope
 class _Tape:
     """Forward operations with every write a tensor of its own, and the gradients collected so far."""
 
-    def __init__(self, builder: Builder, forward: list[Operation]) -> None:
+    def __init__(self, builder: Builder, forward: list[Operation], attention: str) -> None:
         self.builder = builder
+        self.attention = attention
         self.rows = builder.rows
         self.forward = forward
         self.element_bytes = builder.element_bytes
@@ -281,8 +289,9 @@ def _of_attention(tape: _Tape, operation: Operation, work: Attention) -> list[Op
     """Its backward call. It also adds up what query heads that share keys give for them, last of all it touches."""
     out, layer = tape.gradient(operation.writes[0], operation.writes[0]), operation.layer
     roles = dict(operation.reads)
-    reads = (*operation.reads, ("o", operation.writes[0]), ("do", out))
-    backward = replace(work, phase="backward")
+    kept = tape.attention == "unfused"  # then its probabilities are there, which lie in no tensor of the forward pass
+    reads = (*operation.reads, *(() if kept else (("o", operation.writes[0]),)), ("do", out))
+    backward = replace(work, phase="backward_kept" if kept else "backward")
     found = tape.operation("attention: backward", backward, reads, tape.gradient(roles["q"], roles["q"]), layer)
     if work.group == 1:
         return [found]

@@ -103,7 +103,9 @@ def check_backend(work: Attention, gpu: Gpu, backend: str) -> None:
     if backend in ("cudnn", "flash3") and not gpu.tensor.wgmma:
         raise refused(f"backend = {backend!r}", f"{of_others} on {gpu.name}: only its Hopper kernels are known")
     if work.phase == "backward" and backend != "flash":
-        raise refused(f"backend = {backend!r} with phase 'backward'", "flash")
+        raise refused(f"backend = {backend!r} with phase 'backward'", "flash, unfused or math")
+    if work.phase == "backward_kept":
+        raise refused(f"backend = {backend!r} with phase 'backward_kept'", "unfused or math, which keep probabilities")
     if work.phase == "backward" and work.window is not None and not work.causal:
         raise refused(f"window = {work.window} with phase 'backward'", "None unless causal")
 
@@ -180,7 +182,7 @@ def flash_forward(work: Attention, gpu: Gpu) -> AttentionKernel:
     items = work.batch * heads * -(-rows // SPLIT_ROWS)
     keys = split_keys(width)
     splits = n_splits(items, 2 * gpu.sm.count, -(-work.kv_len // keys))
-    if splits > 1:
+    if splits > 1 or work.page is not None:  # no other kernel looks keys up in pages (force_split_kernel)
         smem = _smem(SPLIT_ROWS, keys, width)
         return AttentionKernel(
             "flash_fwd_splitkv_kernel",

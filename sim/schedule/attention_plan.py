@@ -130,19 +130,45 @@ def beside_cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> float:
     Warps that issue mma.sync issue the rest too. Two warpgroups with wgmma alternate: one works out its scores, by
     itself at half an SM's rate, while the other's half of the products runs.
     """
-    a = gpu.attention
-    weight = a.backward_score_weight if _is_backward(kernel) else 1.0
-    scores = weight * a.score_cycles * kernel.block_q * kernel.block_kv
-    cycles = scores + a.output_cycles * kernel.block_q * kernel.width
+    cycles = softmax_cycles(kernel, gpu) + convert_cycles(kernel, work, gpu)
     if kernel.mma == "wgmma":
         return max(0.0, cycles - kernel.overlap * mma_cycles(kernel, work, gpu))
     return cycles
 
 
+def softmax_cycles(kernel: AttentionKernel, gpu: Gpu) -> float:
+    """Cycles of an SM's warps for a block of scores: softmax, and rescaling the output."""
+    a = gpu.attention
+    weight = a.backward_score_weight if _is_backward(kernel) else 1.0
+    scores = weight * a.score_cycles * kernel.block_q * kernel.block_kv
+    return scores + a.output_cycles * kernel.block_q * kernel.width
+
+
+def convert_cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> float:
+    """Cycles of an SM's schedulers in which keys and values of one byte become 16-bit operands. Warps of mma.sync lie
+    along the rows, so that each converts all of a block; FlashAttention-3 multiplies fp8 as it is."""
+    if work.kv_element_bytes != 1 or work.element_bytes == 1 or kernel.family == "flash3":
+        return 0.0
+    form = "int8" if work.kv_dtype == "int8" else "fp8"
+    each = float(getattr(gpu.cuda_core, f"convert_{form}_instructions"))
+    copies = min(kernel.warps, kernel.block_q // 16) if kernel.mma == "mma_sync" else 1
+    values = STEPS * kernel.block_kv * work.head_dim
+    return copies * values * each / (gpu.sm.schedulers * gpu.sm.warp_size)
+
+
+def longest_part(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> str:
+    """What the warps that multiply spend a block's time on: "tensor" where products take most of it, else the longer of
+    "softmax" and "conversion"."""
+    if beside_cycles(kernel, work, gpu) <= mma_cycles(kernel, work, gpu):
+        return "tensor"
+    return "softmax" if softmax_cycles(kernel, gpu) > convert_cycles(kernel, work, gpu) else "conversion"
+
+
 def _masked_blocks(kernel: AttentionKernel, work: Attention) -> int:
-    """Blocks of keys of an item whose scores are masked one by one (n_masking_steps in flash_fwd_kernel.h): those that
-    the diagonal passes, with a window all (attention_window.csv: 1.15 times a causal kernel's time for a pair)."""
-    if work.window is not None and not _is_backward(kernel):
+    """Blocks of keys of an item whose scores are masked one by one: FlashAttention-2 compares all of them with a window
+    (Need_masking in mask.h; attention_window.csv: 1.15 times a causal kernel's time for a pair), otherwise those at the
+    edges (n_masking_steps in flash_fwd_kernel.h)."""
+    if work.window is not None and kernel.family in ("flash", "flash_split"):
         return -(-work.kv_len // kernel.block_kv)
     if _is_backward(kernel) or work.q_len == 1 or not work.causal:
         return 0

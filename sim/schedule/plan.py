@@ -216,8 +216,8 @@ def hbm_latency_fs(gpu: Gpu, chunk_bytes: float, without: Collection[str]) -> in
 
 
 def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Time of HBM reads over that of long rows, 1 or more: a DRAM row is opened once for the part of it that the ring
-    asks for at a time, the larger operand deciding."""
+    """Time of HBM reads over that of long rows, 1 or more: a DRAM row is opened once for what the ring asks for at a
+    time and lies together, the larger operand deciding: a part of a row, or whole rows that follow one another."""
     operand = "a" if gemm.m >= gemm.n else "b"
     size = gemm.element_bytes(operand)
     if operand == "b" and formats.is_converted(gemm):
@@ -226,9 +226,10 @@ def row_cost(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     depth = min(config.block_k * max(1, ring), gemm.k)
     block, extent = (config.block_m, gemm.m) if operand == "a" else (config.block_n, gemm.n)
     if gemm.k_is_contiguous(operand):
-        run = depth * size
+        whole = depth == gemm.k == gemm.leading(operand)
+        run = depth * size * (min(block, extent) if whole else 1)
     elif block >= extent == gemm.leading(operand):
-        run = depth * extent * size  # whole rows, one behind the other
+        run = depth * extent * size
     else:
         run = extent * size  # neighbours read on along the same row
     return 1 + gpu.hbm.row_open_bytes / run

@@ -8,8 +8,9 @@ Kernels are those of eager PyTorch, as grids and names in the H200's tables show
 No table holds what inference engines fuse ("silu_mul", "gelu_mul", "add_rms_norm", "add_layer_norm", "rope",
 "quantize"), "argmax", and what has no other case. They follow from the same kernels with more operands: a vectorised
 kernel for products, rope and what has no other case; for a sum with a norm and for quantisation (largest magnitude of a
-row, then scaling) the norm's, with larger CTAs and loads of 16 bytes. Two that torch.compile wrote for shapes of
-elementwise_warm.csv took 1.1 to 2.7 times as long: it is a good hand-written kernel that is modelled.
+row, then scaling) the norm's, with larger CTAs and loads of 16 bytes. These are written for the slices that they read,
+and take vectors of them. Two that torch.compile wrote for shapes of elementwise_warm.csv took 1.1 to 2.7 times as long:
+it is a good hand-written kernel that is modelled.
 """
 
 from __future__ import annotations
@@ -33,7 +34,11 @@ mean, variance and count of 128 threads, each step as dear as two elements."""
 NORM_UNROLL, UNROLLED_BYTES = 4, 4
 """The loop over a row's sum of squares is unrolled where elements need no conversion, so that its loads overlap."""
 FUSED_THREADS = 512
-"""Of the norms that compilers and inference engines fuse, whose threads take 16 bytes at a time."""
+"""At most, of the norms that compilers and inference engines fuse, whose threads take 16 bytes at a time: a row that
+is done in one round of fewer gets fewer, in whole warps."""
+FUSED = ("chain", "rope", "silu_mul", "gelu_mul", "relu_mul")
+"""Elementwise kernels that compilers and inference engines write for the slices they read (vLLM's silu_and_mul takes
+16 bytes of either half at a time): they take elements one by one only where slices do not begin at such vectors."""
 SMALL_GATHER_ROWS, GATHER_BYTES = 16, 256 * 16
 CHUNK_ELEMENTS, CHUNKS, ADAMW_THREADS, ADAMW_VECTOR = 65536, 320, 512, 4
 COPY_BYTES = 4 * 16 * VECTOR_THREADS
@@ -130,7 +135,8 @@ def _single(work: Stream, gpu: Gpu) -> StreamKernel:
 
 def _is_strided(work: Stream) -> bool:
     """One row of a slice is contiguous, except where it is written into the many rows of a cache."""
-    return work.strided and (work.rows > 1 or work.op == "copy")
+    in_vectors = work.op in FUSED and work.width * work.element_bytes % VECTOR_BYTES == 0
+    return work.strided and not in_vectors and (work.rows > 1 or work.op == "copy")
 
 
 def _copy(work: Stream) -> StreamKernel:
@@ -275,7 +281,8 @@ def _norm_block(work: Stream) -> tuple[int, int]:
     """(threads of a CTA, elements that one takes at a time)."""
     if work.op in ("layer_norm", "rms_norm"):
         return NORM_THREADS, NORM_VECTOR
-    return FUSED_THREADS, VECTOR_BYTES // work.element_bytes
+    vector = VECTOR_BYTES // work.element_bytes
+    return min(FUSED_THREADS, WARP * _ceil(work.width, WARP * vector)), vector
 
 
 def _softmax_call(work: Stream, s: Streaming) -> tuple[StreamKernel, ...]:

@@ -9,7 +9,7 @@ import typer
 
 from viz import words
 from viz.commands.console import console
-from viz.terminal import grid, show, value_text
+from viz.terminal import grid, grids, show, value_text
 from workloads.models.catalog import list_models, load_model
 from workloads.models.counts import active_parameters, describe, kv_bytes_per_token, parameters
 
@@ -34,10 +34,9 @@ def _list(json: bool) -> None:
     if json:
         typer.echo(json_module.dumps([describe(model) for model in found]))
         return
-    table = grid(("name", "left"), *((head, "right") for head in HEADS))
-    for model in found:
-        table.add_row(model.name, *_cells(model))
-    show(console(), table)
+    made = console()
+    heads = [("name", "left"), *((head, "right") for head in HEADS)]
+    show(made, *grids(heads, [[model.name, *_cells(model)] for model in found], made.width))
 
 
 HEADS = ("parameters", "layers", "width", "heads", "KV heads", "feed-forward", "context", "KV bytes a token")
@@ -61,7 +60,8 @@ def _cells(model: Model) -> list[str]:
 
 def _fields(model: Model) -> Table:
     """Every field, and the counts."""
-    table = grid(("field", "left"), ("value", "left"))
+    table = grid(("field", "left"))
+    table.add_column("value", overflow="fold")
     for key, value in _flat(describe(model)).items():
         table.add_row(key, value)
     total, active = parameters(model).total, active_parameters(model)

@@ -124,16 +124,9 @@ def print_report(report: Report, console: Console) -> None:
 
 def _fitting(heads: Heads, rows: Rows, width: int) -> list[list[int]]:
     """Indices of the columns of each table that fits the console; all begin with the group's name."""
-    least = _least_widths(heads, rows)
-    tables: list[list[int]] = []
-    room = 0
-    for i in range(1, len(heads)):
-        if not tables or GAP + least[i] > room:
-            tables.append([0])
-            room = width - least[0]
-        tables[-1].append(i)
-        room -= GAP + least[i]
-    return tables
+    from viz.terminal import columns_that_fit
+
+    return columns_that_fit(_least_widths(heads, rows), width)
 
 
 def _least_widths(heads: Heads, rows: Rows) -> list[int]:

@@ -22,6 +22,8 @@ IDLE = "idle between kernels"
 GROUPS = {
     "tensor": "tensor cores",
     "cuda_cores": "CUDA cores",
+    "softmax": "CUDA cores",
+    "conversion": "CUDA cores",
     "hbm": "HBM bandwidth",
     "hbm latency": "HBM latency",
     "l2": "L2",

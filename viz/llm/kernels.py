@@ -109,7 +109,7 @@ def print_kernels(step: StepResult, console: Console, *, every: bool = False) ->
     for section, rows in zip(found, cells, strict=True):
         lines += [_title(section), *(_aligned(row, widths, sides) for row in rows)]
     if console.is_terminal:
-        show(console, *(_unwrapped(line) for line in lines))
+        show(console, *(_whole(line) for line in lines))
     else:
         write_lines(console, lines)
 
@@ -157,10 +157,10 @@ def _aligned(cells: Sequence[str], widths: Sequence[int], sides: Sequence[str]) 
     return "  ".join(c.rjust(w) if side == "right" else c.ljust(w) for c, w, side in triples).rstrip()
 
 
-def _unwrapped(line: str) -> RenderableType:
+def _whole(line: str) -> RenderableType:
     from rich.text import Text
 
-    return Text(line, no_wrap=True, overflow="ellipsis")
+    return Text(line, overflow="fold")
 
 
 # JSON.
