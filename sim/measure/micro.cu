@@ -197,9 +197,32 @@ template <Type T, int N> static void wgmma_rates() {
   for (int threads : {128, 256}) for (int wait : {0, 1}) for (int blocks : {1, prop.multiProcessorCount})
     printf("wgmma_m64n%dk%d_%s_cycles_per_inst,warpgroups=%d,wait_each_group_of_4=%d;blocks=%d,%.3f,cycles\n", N, k_of(T), TYPE[T], threads / 128, wait, blocks, cycles_of(cycles, [&] { wgmma<T, N><<<blocks, threads, 65536>>>(2000, wait, sink, cycles); }) / (2000.0 * 4 * (threads / 128)));
 }
+// ---- values of e4m3 to fp16, and by fp32 to bf16, two at a time; 8 chains a thread ----
+template <bool BFLOAT> __global__ void convert_e4m3(int iters, float* sink, long long* cycles) {
+#if __CUDA_ARCH__ >= 890
+  uint16_t v[8]; for (int c = 0; c < 8; c++) v[c] = threadIdx.x * 17 + c; uint32_t out = 0; __syncthreads(); long long c0 = clock64();
+  for (int i = 0; i < iters; i++)
+#pragma unroll
+    for (int c = 0; c < 8; c++) {
+      uint32_t h; asm volatile("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(h) : "h"(v[c]));
+      if (BFLOAT) asm volatile("{\n.reg .b16 lo, hi;\n.reg .f32 a, b;\nmov.b32 {lo, hi}, %0;\ncvt.f32.f16 a, lo;\ncvt.f32.f16 b, hi;\ncvt.rn.bf16x2.f32 %0, b, a;\n}" : "+r"(h));
+      v[c] = (uint16_t)h;
+    }
+  __syncthreads(); long long c1 = clock64(); for (int c = 0; c < 8; c++) out ^= v[c];
+  if (out == 12345) *sink = out; if (threadIdx.x == 0 && blockIdx.x == 0) *cycles = c1 - c0;
+#endif
+}
+static void convert_rates() {
+  float* sink = device<float>(1); long long* cycles = device<long long>(1); const double values = 1000.0 * 8 * 2 * 32;
+  for (int warps : {4, 8, 16}) {
+    printf("convert_e4m3_fp16,warps=%d,,%.2f,values/cycle/SM\n", warps, values * warps / cycles_of(cycles, [&] { convert_e4m3<false><<<1, warps * 32>>>(1000, sink, cycles); }));
+    printf("convert_e4m3_bf16,warps=%d,,%.2f,values/cycle/SM\n", warps, values * warps / cycles_of(cycles, [&] { convert_e4m3<true><<<1, warps * 32>>>(1000, sink, cycles); }));
+  }
+}
 static void tensor() {
   mma_rates<BF16>(true); mma_rates<FP16>(false); mma_rates<TF32>(false); mma_rates<INT8>(false);
   fp64_rates<false>(); fp64_rates<true>();
+  if (prop.major * 10 + prop.minor >= 89) convert_rates();
   if (prop.major != 9) return;
   wgmma_rates<BF16, 64>(); wgmma_rates<BF16, 128>(); wgmma_rates<BF16, 256>(); wgmma_rates<FP16, 256>(); wgmma_rates<TF32, 256>(); wgmma_rates<FP8, 256>();
 }
