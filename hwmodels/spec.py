@@ -231,8 +231,12 @@ class Kernel(Section):
 class Multistage(Section):
     """Kernels with one CTA an output tile and a cp.async ring."""
 
-    barrier_cycles: float = constant(0, 100_000, "barrier of one k-iteration")
+    barrier_cycles: float = constant(0, 100_000, "barrier of one k-iteration, with four warps")
+    barrier_warp_cycles: float = constant(0, 10_000, "what each further warp adds to it")
     drain_cycles: float = constant(0, 100_000, "from the last MMA of a k-iteration to its result")
+    serial_cycles: float = constant(
+        0, 100_000, "other instructions of a k-iteration, where warps wait for each wgmma instead of going on with them"
+    )
     load_cycles: float = constant(0, 100_000, "latency of a cp.async beyond that of a plain load")
     cta_start_cycles: float = constant(0, 1e6, "from the first instruction of a CTA to its first load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")

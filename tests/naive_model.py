@@ -12,6 +12,7 @@ def naive(gemm, config, gpu, mhz):
     block, extent = {"a": config.block_m, "b": config.block_n}, {"a": gemm.m, "b": gemm.n}
     row_bytes, staged_bytes = config.block_k * 2, 2 * config.block_m * config.block_n * 2  # 2 B, 2 FLOPs; C: in, out
     stage_bytes, flops = (config.block_m + config.block_n) * row_bytes, config.block_m * config.block_n * row_bytes
+    serial = 0 if tma or config.warps == 4 or config.block_n != 256 else family.serial_cycles  # a warp stores 256 of C
     half_l2 = l2.bytes_per_clk / 2 * gpu.clock.boost_mhz / mhz
     free, moved, in_l2, under_way = Counter(), Counter(), {}, {}  # in L2 from when; being served until when
 
@@ -55,7 +56,7 @@ def naive(gemm, config, gpu, mhz):
             ("smem", cta), t, (config.block_m * row_bytes * (1 + config.block_n / 64) + c) / smem.bytes_per_clk
         )
         end = max(read, serve(("tensor", cta), t, flops / gpu.tensor.bf16_flops_per_clk_per_sm))
-        return max(end, t + family.iteration_cycles) if tma else end + family.drain_cycles
+        return max(end, t + family.iteration_cycles) if tma else end + family.drain_cycles + serial
 
     def store(cta, tile, t, last):
         """C of one tile, written from t through both partitions: when the consumer is done with it."""
@@ -71,6 +72,7 @@ def naive(gemm, config, gpu, mhz):
         """One CTA: wait for a stage, multiply, load into it again; after the last k, store. Yields its next request."""
         loads = [(tile, k) for tile in tiles for k in range(gemm.k // config.block_k)]
         issue_cycles, barrier = (0, 0) if tma else (stage_bytes / family.issue_bytes_per_clk, family.barrier_cycles)
+        barrier += 0 if tma else family.barrier_warp_cycles * (config.warps - 4)
         yield (t := family.start_cycles if tma else family.cta_start_cycles)
         begun, ready, stored, issued, spacing = t, [], [0, 0], t, family.iteration_cycles if tma else 0
         for j, (tile, _) in enumerate([*loads, (None, 0)]):

@@ -28,10 +28,10 @@ EPILOGUE_WRITE = 1024
 """32 KiB of C at 32 B/clk."""
 
 
-def per_iteration(config: KernelConfig, gpu=GPU, many: int = 40, without=()) -> float:
+def per_iteration(config: KernelConfig, gpu=GPU, many: int = 40, without=(), ldc: int | None = None) -> float:
     """Cycles that one more k-iteration of a single warm tile takes, beyond the start and end of the pipeline."""
     few = many // 2
-    tile = [warm(Gemm(config.block_m, config.block_n, n * config.block_k)) for n in (few, many)]
+    tile = [warm(Gemm(config.block_m, config.block_n, n * config.block_k, ldc=ldc)) for n in (few, many)]
     short, long = (cycles(run(gemm, config, gpu, without=without)) for gemm in tile)
     return (long - short) / (many - few)
 
@@ -115,6 +115,26 @@ def test_multistage_iteration_is_mma_drain_barrier_and_issue(stages):
 def test_barrier_and_drain_are_paid_once_an_iteration(stages):
     config = multistage(stages=stages)
     assert per_iteration(config) - per_iteration(config, without=("barriers",)) == 70 + 60
+
+
+def test_each_warp_beyond_four_makes_the_barrier_longer():
+    assert per_iteration(multistage(warps=8)) - per_iteration(multistage(warps=4)) == (8 - 4) * 2
+
+
+def test_waiting_for_each_wgmma_shows_what_mmas_hide():
+    """256 columns by 8 warps: while one warpgroup waits for m64n256k16, the other's 128 cycles fill the tensor cores,
+    but no instruction of the loop runs beside MMAs. Rows of C not at multiples of 16 elements leave ptxas no reason."""
+    config, mma, issue = multistage(128, 256, 64, 3, warps=8), 2 * MMA, (128 + 256) * 128 // 256
+    assert per_iteration(config) == mma + 70 + 60 + 4 * 2 + issue + 200
+    assert per_iteration(config, ldc=256 + 8) == mma + 70 + 60 + 4 * 2 + issue
+
+
+def test_short_wgmmas_that_are_waited_for_take_their_latency():
+    """256 x 32 by 8 warps, stored a row a warp element by element: each warpgroup waits eight times for the 16 cycles
+    of m64n32k16 and their drain. Where it does not, shared memory is the limit: a load written, all operands read."""
+    config, issue = multistage(256, 32, 64, 3, warps=8), (256 + 32) * 128 // 256
+    assert per_iteration(config, ldc=32 + 8) == 8 * (16 + 70) + 60 + 4 * 2 + issue + 200
+    assert per_iteration(config) == (256 + 32) * 128 // 128 + 16 * (64 + 32) * 32 // 128 + 70
 
 
 @pytest.mark.parametrize("stages", [3, 4, 5])

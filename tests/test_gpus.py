@@ -198,6 +198,7 @@ def test_measured_tables_are_shipped_and_others_refused():
         "microbench": 215,
         "topology": 4524,
         "overheads": 194,
+        "loop": 324,
         "ports": 827,
         "ring": 1460,
         "power": 70,

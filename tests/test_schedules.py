@@ -18,6 +18,7 @@ from sim import engine
 from sim.machine import build_machine, gpc_sides, gpc_sizes, place
 from sim.records import Work
 from sim.schedule.config import KernelConfig
+from sim.schedule.instructions import is_serial
 from sim.schedule.launches import CLUSTER_SLOTS
 from sim.schedule.plan import Plan, build_plan, sectors_per_piece
 from tests.kernel_runs import multistage, persistent
@@ -267,6 +268,34 @@ def test_wgmma_reads_both_operands_for_every_instruction():
     work = plan(config=multistage(128, 256, 64, 2, warps=8)).work
     assert work.smem_bytes_per_mma == 8 * (64 + 256) * 32
     assert work.mma_smem_x16 / 16 == 8 * (64 + 256) * 32 / H200.smem.bytes_per_clk
+
+
+@pytest.mark.parametrize(("block_m", "warps", "n"), [(64, 8, 64), (64, 4, 128), (128, 8, 128), (64, 16, 32)])
+def test_warpgroups_without_rows_of_their_own_share_the_columns(block_m, warps, n):
+    """Triton: along m first, so that each warpgroup of a tile of 64 rows reads all of A and its part of B."""
+    work = plan(config=multistage(block_m, 128, 64, 2, warps=warps)).work
+    assert work.smem_bytes_per_mma == block_m // 64 * 128 // n * 4 * (64 + n) * 32
+    assert work.mma_x16 == 16 * 2 * block_m * 128 * 64 // 4096
+
+
+@pytest.mark.parametrize(
+    ("block_m", "block_n", "warps", "n", "serial"),
+    [
+        (64, 256, 8, 4096, True), (128, 256, 8, 4096, True), (64, 256, 4, 4096, False), (128, 128, 8, 4096, False),
+        (256, 128, 8, 4096, False), (256, 32, 8, 4096, False), (256, 32, 8, 5000, True), (256, 32, 4, 5000, False),
+        (128, 256, 8, 5000, False), (64, 256, 8, 5000, False), (256, 64, 8, 5000, False),
+    ],
+)  # fmt: skip
+def test_loops_are_serial_that_ptxas_warned_of(block_m, block_n, warps, n, serial):
+    """Triton 3.6 and its ptxas: warning C7515, and WARPGROUP.DEPBAR.LE gsb0, 0x0 behind each HGMMA. So with C in fp32,
+    half as many columns at once."""
+    gemm, config = Gemm(4096, n, 4096), multistage(block_m, block_n, 64, 3, warps=warps)
+    assert is_serial(gemm, config) == serial
+    assert is_serial(replace(gemm, out_dtype="fp32"), config) == (warps == 8 and block_n == 128 and n == 4096) | (
+        serial and n == 5000
+    )
+    assert not is_serial(gemm, replace(config, mma="mma_sync"))
+    assert not is_serial(gemm, replace(config, loop="cutlass"))
 
 
 @pytest.mark.small

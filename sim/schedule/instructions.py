@@ -11,6 +11,9 @@ from workloads.gemm import Gemm
 WGMMA_M = 64
 WGMMA_MAX_N = 256
 WGMMA_K_BYTES = 32
+WARPGROUP_WARPS, WARP_THREADS = 4, 32
+STORED_BYTES, KNOWN_DIVISOR = 16, 16
+"""Bytes that a thread stores at once, where Triton knows that rows of C start at multiples of so many elements."""
 """Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async)."""
 MMA_K_BYTES = 32
 """Bytes along k of an mma.sync instruction of full rate: m16n8k16 of 2-byte types, m16n8k8 of tf32, m16n8k32 of 1."""
@@ -25,17 +28,53 @@ def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     return rate * gpu.tensor.mma_sync_fraction * short
 
 
+def _wgmmas(gemm: Gemm, config: KernelConfig) -> tuple[int, int]:
+    """N of the instructions of one iteration, and how many there are. Warpgroups that find no rows along M of their own
+    share the columns (Triton)."""
+    side_m, side_n = (config.block_m, config.block_n)[:: 1 if config.mma_m_along == "m" else -1]
+    n_m = -(-side_m // WGMMA_M)
+    pieces = max(-(-side_n // WGMMA_MAX_N), config.warps // WARPGROUP_WARPS // n_m if _is_triton(config) else 1)
+    inst_n = max(8, -(-side_n // pieces // 8) * 8)
+    return inst_n, n_m * -(-side_n // inst_n) * -(-config.block_k * gemm.a_element_bytes // formats.step_bytes(gemm))
+
+
+def _is_triton(config: KernelConfig) -> bool:
+    return config.loop == "triton" and config.loads == "cp_async" and config.mma == "wgmma"
+
+
+def is_serial(gemm: Gemm, config: KernelConfig) -> bool:
+    """Whether a Triton loop waits for each of its wgmmas, as ptxas finds accumulators set beside them (its C7515).
+
+    So it does where one warp stores a whole row of the C tile at once and there is more than one warpgroup: in 21 of
+    the 240 kernels of tile_sweep.csv and tile_more.csv that use wgmma (Triton 3.6), and in none of the others.
+    """
+    elements = STORED_BYTES // gemm.c_element_bytes if gemm.leading("c") % KNOWN_DIVISOR == 0 else 1
+    return _is_triton(config) and config.warps > WARPGROUP_WARPS and config.block_n == WARP_THREADS * elements
+
+
+def serial_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float]:
+    """Of a loop that waits for each wgmma: cycles that one warpgroup's MMAs of an iteration take one after another, but
+    for the last one's drain, and those of other instructions, which MMAs hide elsewhere. (0, 0) of other loops."""
+    if not is_serial(gemm, config):
+        return 0.0, 0.0
+    inst_n, count = _wgmmas(gemm, config)
+    drain = gpu.multistage.drain_cycles
+    flops = 2 * WGMMA_M * inst_n * (WGMMA_K_BYTES // gemm.a_element_bytes)
+    in_turn = -(-count * WARPGROUP_WARPS // config.warps)
+    return in_turn * (flops / tensor_rate(gemm, config, gpu) + drain) - drain, gpu.multistage.serial_cycles
+
+
+def barrier_cycles(warps: int, gpu: Gpu) -> float:
+    """Cycles of one k-iteration's barrier, for as many warps."""
+    return gpu.multistage.barrier_cycles + gpu.multistage.barrier_warp_cycles * (warps - WARPGROUP_WARPS)
+
+
 def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
     """(tensor cycles, shared-memory bytes, FLOPs) of one iteration: all operands are read from shared memory, converted
     weights once more than dense ones, into registers."""
     along_m = config.mma_m_along == "m"
-    side_m, side_n = (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
-    n_m = -(-side_m // WGMMA_M)
-    pieces = -(-side_n // WGMMA_MAX_N)
-    inst_n = -(-side_n // pieces // 8) * 8
+    inst_n, count = _wgmmas(gemm, config)
     step = formats.step_bytes(gemm)
-    n_k = -(-config.block_k * gemm.a_element_bytes // step)
-    count = n_m * pieces * n_k
     flops = 2 * WGMMA_M * inst_n * (WGMMA_K_BYTES // gemm.a_element_bytes)
     sides = gemm.element_bytes("a" if along_m else "b"), gemm.element_bytes("b" if along_m else "a")
     row_bytes = WGMMA_M * sides[0] + inst_n * sides[1]

@@ -13,7 +13,7 @@ from sim.records import Work
 from sim.schedule import boxes, direct, formats, narrow
 from sim.schedule.beside import counts_tiles
 from sim.schedule.config import KernelConfig
-from sim.schedule.instructions import convert_cycles, front_cycles, instructions
+from sim.schedule.instructions import barrier_cycles, convert_cycles, front_cycles, instructions, serial_cycles
 from sim.schedule.resources import Occupancy, consumer_threads, loop_spill_bytes, occupancy
 from workloads.gemm import EPILOGUES, ROW_STATISTICS_BYTES, Gemm
 
@@ -145,11 +145,12 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
     f, l1 = gpu.multistage, narrow.l1_cycles(gemm, config, gpu)
     start = f.cta_start_cycles + narrow.start_cycles(gemm, config)
     by_registers, straight = config.loads == "ldg", direct.is_direct(config)
+    in_turn, unhidden = serial_cycles(gemm, config, gpu)
     return {
         "start_cycles": round(start),
         "restart_cycles": round(gpu.kernel.turnround_cycles + start),
-        "barrier_cycles": 0 if straight else round(f.barrier_cycles),
-        "drain_cycles": round(f.drain_cycles + front_cycles(gemm, config, gpu)),
+        "barrier_cycles": 0 if straight else round(barrier_cycles(config.warps, gpu)),
+        "drain_cycles": round(f.drain_cycles + unhidden + front_cycles(gemm, config, gpu)),
         "issue_cycles": 0 if by_registers or straight else round(_issue_cycles(gemm, config, gpu, l1)),
         "fill_cycles": 0,
         "reorder_x256": 0,
@@ -161,7 +162,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         "epilogue_cycles": round(f.epilogue_cycles),
         "fused_cycles": fused,
         "end_cycles": 0,
-        "floor_x16": round(16 * direct.warp_cycles(gemm, config, gpu)) if straight else 0,
+        "floor_x16": round(16 * (direct.warp_cycles(gemm, config, gpu) if straight else in_turn)),
         "merge_cycles": merge,
         "scatter_cycles": round(gpu.l2.jitter_cycles),
     }
