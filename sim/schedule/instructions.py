@@ -11,9 +11,6 @@ from workloads.gemm import Gemm
 WGMMA_M = 64
 WGMMA_MAX_N = 256
 WGMMA_K_BYTES = 32
-WARPGROUP_WARPS, WARP_THREADS = 4, 32
-STORED_BYTES, KNOWN_DIVISOR = 16, 16
-"""Bytes that a thread stores at once, where Triton knows that rows of C start at multiples of so many elements."""
 """Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async)."""
 WARPGROUP_WARPS, WARP_THREADS = 4, 32
 STORED_BYTES, KNOWN_DIVISOR = 16, 16
