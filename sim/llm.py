@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from hwmodels.catalog import resolved
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
+from sim.advice import UNFUSED, advice
 from sim.call import Options
 from sim.limiter import find_limiter
 from sim.program import LAUNCH_MODES
@@ -28,12 +29,8 @@ from workloads.weights import product_weight_bytes
 SCHEMA = 1
 DECODE_POINTS = 5
 """Steps of a generation that are simulated, from the shortest context to the longest; between them lines are drawn."""
-N_ADVICE = 3
 N_CURES = 6
 """Changes at most that a refusal names."""
-UNFUSED = ("math", "unfused")
-"""Libraries whose attention keeps its scores."""
-HELPS_FROM = 1.01
 SECONDS_PER_HOUR = 3600.0
 MILLION = 1e6
 _NUMBERED = re.compile(r"^(expert|shared)\d+[.:]\s*")
@@ -85,7 +82,7 @@ class LlmResult:
     options: Options
     versions: dict[str, str]
     advice: tuple[dict[str, Any], ...] = ()
-    """What would help most, each simulated: {"change": text, "time_s": s, "speedup": of time a token}."""
+    """What would help most, each simulated (`sim.advice.advice`)."""
 
     @property
     def first(self) -> StepResult:
@@ -201,17 +198,31 @@ def simulate_llm(
 
     Raises ConfigError for what cannot be simulated, and where memory does not suffice, with what would fit.
     """
-    options, how, tell = options or Options(), how or How(), progress or (lambda what, done, total: None)
+    options, how, tell = options or Options(), how or How(), progress or _untold
+    result = _simulated(request, gpu, options, how, tell)
+    if not advise:
+        return result
+
+    def other(request: Llm, how: How) -> LlmResult:
+        return _simulated(request, gpu, options, how, _untold, cures=False)
+
+    return dataclasses.replace(result, advice=advice(result, gpu, other, tell))
+
+
+def _untold(what: str, done: int, total: int) -> None:
+    """Tell nobody how far it is."""
+
+
+def _simulated(request: Llm, gpu: Gpu, options: Options, how: How, tell: Progress, *, cures: bool = True) -> LlmResult:
     memory = _memory(request, how)
     held_bytes = max(point.total for point in points_in_hbm(request, memory, how))
-    _check_memory(request, gpu, memory, how)
+    _check_memory(request, gpu, memory, how, cures=cures)
     contexts = _contexts(request)
     steps = []
     for i, step in enumerate((request.step(), *map(request.decode_step, contexts))):
         tell("simulating steps", i, 1 + len(contexts))
         steps.append(_step(step, gpu, options, how, held_bytes))
-    result = LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())
-    return dataclasses.replace(result, advice=_advice(result, gpu, tell)) if advise else result
+    return LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())
 
 
 def _step(step: Any, gpu: Gpu, options: Options, how: How, held_bytes: int) -> StepResult:
@@ -244,14 +255,15 @@ def _memory(request: Llm, how: How) -> MemoryPlan:
     return request.memory("unfused" if how.attention in UNFUSED else "fused")
 
 
-def _check_memory(request: Llm, gpu: Gpu, memory: MemoryPlan, how: How) -> None:
+def _check_memory(request: Llm, gpu: Gpu, memory: MemoryPlan, how: How, *, cures: bool) -> None:
+    """Raise ConfigError where HBM does not hold the plan; with `cures`, it says with what it would."""
     capacity = round(gpu.hbm.capacity_gb * 1e9)
     peak = max(points_in_hbm(request, memory, how), key=lambda point: point.total)
     if peak.total <= capacity:
         return
     parts = ", ".join(f"{name} {n_bytes / 1e9:.4g} GB" for name, n_bytes in peak.parts.items() if n_bytes >= 5e6)
-    cures = _cures(request, gpu, how, capacity)
-    cure = f"; fits with {', or '.join(cures)}" if cures else ""
+    found = _cures(request, gpu, how, capacity) if cures else []
+    cure = f"; fits with {', or '.join(found)}" if found else ""
     raise ConfigError(
         f"HBM of {gpu.name}: {peak.total / 1e9:.4g} GB needed by {request.model.name} ({parts}), "
         f"at most hbm.capacity_gb = {gpu.hbm.capacity_gb:g}{cure}"
@@ -331,41 +343,3 @@ def _precisions(request: Llm, gpu: Gpu) -> list[tuple[str, str]]:
 
 def _option(name: str) -> str:
     return name.replace("_", "-")
-
-
-# What would help.
-def _advice(result: LlmResult, gpu: Gpu, tell: Progress) -> tuple[dict[str, Any], ...]:
-    """The changes of the program that save most time a token, each simulated."""
-    changes = _changes(result, gpu)
-    found: list[dict[str, Any]] = []
-    for i, (text, request, how) in enumerate(changes):
-        tell("simulating what would help", i, len(changes))
-        try:
-            other = simulate_llm(request, gpu, result.options, how)
-        except ConfigError:
-            continue
-        speedup = other.tokens_per_s / result.tokens_per_s
-        if speedup >= HELPS_FROM:
-            found.append({"change": text, "time_s": other.time_s, "speedup": speedup})
-    return tuple(sorted(found, key=lambda change: -float(change["speedup"]))[:N_ADVICE])
-
-
-def _changes(result: LlmResult, gpu: Gpu) -> Sequence[tuple[str, Llm, How]]:
-    request, how, execution = result.request, result.how, result.request.execution
-    found: list[tuple[str, Llm, How]] = []
-    if how.launch != "graph":
-        found.append(("launch as a graph", request, dataclasses.replace(how, launch="graph")))
-    if execution.fusion != "full":
-        found.append(("fuse kernels fully", request.but(program="eager", fusion="full"), how))
-    if request.phase == "training":
-        if request.training.checkpointing != "none":
-            found.append(("keep all activations", request.but(checkpointing="none"), how))
-    elif execution.kv_dtype is None and not request.model.encoder_only:
-        found.append(("keep the cache in fp8", request.but(kv_dtype="fp8_e4m3"), how))
-    if request.phase != "training":
-        texts = {"weights": "store weights in {}", "matmul_dtype": "multiply in {}"}
-        found += [
-            (texts[name].format(value), request.but(**{name: value}), how) for name, value in _precisions(request, gpu)
-        ]
-    found.append(("twice the batch", request.but(batch=2 * request.batch), how))
-    return found

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-MAX_OPERATIONS, MAX_LIMITERS = 12, 5
+MAX_OPERATIONS, MAX_LIMITERS = 10, 5
 SMALLEST_PART = 0.002
 """Of all at the peak: parts of the memory plan below it are summed up."""
 LAUNCH_BOUND = 0.1
@@ -178,7 +178,8 @@ def _fact_rows(result: LlmResult, width: int) -> list[tuple[str, Sequence[str]]]
         ("Kernels", [_kernels(result.shown)]),
         ("Clock", [_clock(result)]),
         ("Memory", [_memory(result), _memory_bar(result, width)]),
-        ("Would help", [_advice(item) for item in result.advice]),
+        ("Would help", [_advice(item) for item in result.advice if item["lossless"]]),
+        ("With loss", [_advice(item) for item in result.advice if not item["lossless"]]),
         ("Note", _notes(result)),
     ]
     return [(name, lines) for name, lines in rows if lines]
@@ -294,7 +295,7 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
             "parts": dict(peak.parts),
         },
         "advice": [
-            {"change": item["change"], "time_us": item["time_s"] * 1e6, "speedup": item["speedup"]}
+            {**{name: item[name] for name in ("change", "speedup", "lossless")}, "time_us": item["time_s"] * 1e6}
             for item in result.advice
         ],
         "versions": result.versions,
