@@ -20,11 +20,12 @@ ASKED = {
     "fused": Llm(load_model("gemma2-9b-4layers"), "prefill", 1, tokens=512, execution=Execution(fusion="full")),
     "encoder": Llm(load_model("bert-base-2layers"), "prefill", 2, tokens=128),
     "capped": Llm(load_model("llama3-8b-3layers"), "prefill", 1, tokens=4096),
+    "eager": Llm(load_model("gpt2-2layers"), "decode", 1, context=100),
     "streamed": Llm(load_model("llama3-8b-2layers"), "decode", 1, context=100),
 }
 """What is asked, by a name for it."""
 OPTIONS = {"capped": Options(sustained=True)}
-HOWS = {"streamed": How(stream_weights=True), "fused": How(launch="graph")}
+HOWS = {"streamed": How(stream_weights=True), "fused": How(launch="graph"), "eager": How(launch="eager")}
 
 
 @cache

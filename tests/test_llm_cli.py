@@ -146,6 +146,33 @@ def test_every_kernel_has_its_place_in_time(name: str) -> None:
         assert each.end_s - each.start_s == pytest.approx(sum(kernel.time_s for kernel in each.kernels), rel=1e-6)
 
 
+def test_streamed_weights_are_blamed_on_the_link_not_on_launches() -> None:
+    text, result = " ".join(printed("streamed").split()), sample_llm("streamed")
+    assert "launch-bound" not in text
+    assert "bound by PCIe, the GPU idle" in text
+    unused = 141e9 - facts.memory_peak(result).total
+    assert f"{unused / 1e9:.0f} GB of HBM unused" in text
+    found = terminal.to_json(result)
+    assert found["shown"]["idle_cause"] == "pcie"
+    assert found["memory"]["unused_bytes"] == unused
+
+
+def test_the_cause_of_idle_time_is_always_named() -> None:
+    """In a stream that keeps up, as in a graph, gaps are left."""
+    causes = {name: facts.idle_cause(sample_llm(name).shown) for name in ASKED}
+    assert causes["fused"] == causes["capped"] == "gaps"
+    for name in ASKED:
+        row = next(line for line in printed(name).splitlines() if line.startswith(facts.IDLE))
+        assert row.rstrip().endswith(facts.IDLE_CAUSES[causes[name]])
+
+
+def test_a_slow_host_is_blamed_for_its_launches() -> None:
+    step = sample_llm("eager").shown
+    assert facts.idle_cause(step) == "launches"
+    assert "launch-bound, the GPU idle" in printed("eager")
+    assert "launch-bound" not in printed("training"), "the host keeps up, and a graph would save nothing"
+
+
 # JSON.
 KEYS = """
 model parameters gpu phase batch execution how options time_us time_per_token_us time_to_first_token_us n_tokens

@@ -119,7 +119,7 @@ def _folded(result: LlmResult) -> list[tuple[Share, str]]:
     if rest:
         shown.append((_sum(f"{len(rest)} more", rest), ""))
     idle_s = facts.idle_s(result.shown)
-    return [*shown, (Share(facts.IDLE, idle_s, 0, 0, 0), _launching(result.shown))]
+    return [*shown, (Share(facts.IDLE, idle_s, 0, 0, 0), facts.IDLE_CAUSES[facts.idle_cause(result.shown)])]
 
 
 def _sum(name: str, shares: Sequence[Share]) -> Share:
@@ -135,15 +135,7 @@ def main_limiter(rans: Iterable[Ran]) -> str:
 
 def is_launch_bound(step: StepResult) -> bool:
     """Whether the host, launching kernels one by one, holds the step up."""
-    return step.launch != "graph" and facts.idle_s(step) >= LAUNCH_BOUND * step.wall_s
-
-
-def _launching(step: StepResult) -> str:
-    if facts.idle_s(step) < LAUNCH_BOUND * step.wall_s:
-        return ""
-    if any(span.lane == "copy h2d" for span in step.host.spans):
-        return "weights over PCIe"
-    return "" if step.launch == "graph" else "the host's launches"
+    return facts.idle_s(step) >= LAUNCH_BOUND * step.wall_s and facts.idle_cause(step) == "launches"
 
 
 def _limiters(result: LlmResult, width: int) -> Table:
@@ -188,10 +180,19 @@ def _fact_rows(result: LlmResult, width: int) -> list[tuple[str, Sequence[str]]]
 def _kernels(step: StepResult) -> str:
     idle = facts.idle_s(step)
     text = f"{step.n_kernels:,}, {words.time_text(step.kernels_s / step.n_kernels)} each on average"
+    share = words.percent_text(idle / step.wall_s)
     if is_launch_bound(step):
-        share = words.percent_text(idle / step.wall_s)
         return f"{text}; launch-bound, the GPU idle {share} of the time: {_launch_text(step)}"
-    return f"{text}; idle between them {words.percent_text(idle / step.wall_s)} of the time"
+    if facts.idle_cause(step) == "pcie":
+        return f"{text}; bound by PCIe, the GPU idle {share} of the time: {_link_text(step)}"
+    return f"{text}; idle between them {share} of the time"
+
+
+def _link_text(step: StepResult) -> str:
+    """What weights that come from host memory cost."""
+    n_bytes = sum(span.bytes for span in step.host.spans if span.lane == "copy h2d")
+    rate = words.rate_text(step.gpu.pcie.pinned_h2d_gb_per_s * 1e9)
+    return f"{words.bytes_text(n_bytes)} of weights at {rate}"
 
 
 def _launch_text(step: StepResult) -> str:
@@ -222,8 +223,10 @@ def _memory(result: LlmResult) -> str:
     rest = peak.total - sum(large.values())
     texts += [f"{'other' if texts else 'all'} {words.bytes_text(rest)}"] if rest else []
     total = f"{words.bytes_text(peak.total)} of {words.bytes_text(capacity)} at the peak"
-    streamed = ", products' weights in host memory" if result.how.stream_weights else ""
-    return f"{total} ({peak.operation}{streamed}): {', '.join(texts)}"
+    text = f"{total} ({peak.operation}): {', '.join(texts)}"
+    if not result.how.stream_weights:
+        return text
+    return f"{text}; products' weights in host memory, {words.bytes_text(capacity - peak.total)} of HBM unused"
 
 
 MARKS = "█▓▒░"
@@ -291,6 +294,7 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
         "memory": {
             "capacity_bytes": round(facts.capacity_bytes(step)),
             "peak_bytes": peak.total,
+            "unused_bytes": max(0, round(facts.capacity_bytes(step)) - peak.total),
             "peak_at": peak.operation,
             "parts": dict(peak.parts),
         },
@@ -320,6 +324,7 @@ def step_json(step: StepResult) -> dict[str, Any]:
         "time_us": step.host.end_to_end_s * 1e6,
         "kernels_us": step.kernels_s * 1e6,
         "idle_us": facts.idle_s(step) * 1e6,
+        "idle_cause": facts.idle_cause(step),
         "n_kernels": step.n_kernels,
         "clock_cap_mhz": step.clock_cap_mhz,
         "flops": step.step.flops,
