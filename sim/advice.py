@@ -26,8 +26,6 @@ N_ADVICE, N_LOSSY = 3, 2
 HELPS_FROM = 1.01
 SIMPLER_TO = 1.02
 """Of two changes of a kind, the one that stands first is told unless the other is so much faster than it."""
-UNFUSED = ("math", "unfused")
-"""Libraries whose attention keeps its scores."""
 BACKENDS = {
     "flash": "attention from FlashAttention-2",
     "cudnn": "attention from cuDNN",

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 from hwmodels.catalog import resolved
-from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
-from sim.advice import UNFUSED, advice
+from sim.advice import advice
 from sim.call import Options
+from sim.fitting import check_memory, plan_of, points_in_hbm
 from sim.limiter import find_limiter
 from sim.program import LAUNCH_MODES
 from sim.report import versions
@@ -23,14 +22,11 @@ from sim.schedule.choose import TILES
 from sim.step import Ran, StepResult, run_step
 from workloads.checks import check_choice, check_flag
 from workloads.llm import Llm
-from workloads.memory import MemoryPlan, Point
-from workloads.weights import product_weight_bytes
+from workloads.memory import MemoryPlan
 
 SCHEMA = 1
 DECODE_POINTS = 5
 """Steps of a generation that are simulated, from the shortest context to the longest; between them lines are drawn."""
-N_CURES = 6
-"""Changes at most that a refusal names."""
 SECONDS_PER_HOUR = 3600.0
 MILLION = 1e6
 _NUMBERED = re.compile(r"^(expert|shared)\d+[.:]\s*")
@@ -214,9 +210,9 @@ def _untold(what: str, done: int, total: int) -> None:
 
 
 def _simulated(request: Llm, gpu: Gpu, options: Options, how: How, tell: Progress, *, cures: bool = True) -> LlmResult:
-    memory = _memory(request, how)
+    memory = plan_of(request, how)
     held_bytes = max(point.total for point in points_in_hbm(request, memory, how))
-    _check_memory(request, gpu, memory, how, cures=cures)
+    check_memory(request, gpu, memory, how, cures=cures)
     contexts = _contexts(request)
     steps = []
     for i, step in enumerate((request.step(), *map(request.decode_step, contexts))):
@@ -247,99 +243,3 @@ def _contexts(request: Llm) -> tuple[int, ...]:
     points = min(DECODE_POINTS, n_steps)
     spread = (n_steps - 1) / max(1, points - 1)
     return tuple(dict.fromkeys(request.tokens + round(i * spread) for i in range(points)))
-
-
-# Memory.
-def _memory(request: Llm, how: How) -> MemoryPlan:
-    """The plan, with attention as it is done."""
-    return request.memory("unfused" if how.attention in UNFUSED else "fused")
-
-
-def _check_memory(request: Llm, gpu: Gpu, memory: MemoryPlan, how: How, *, cures: bool) -> None:
-    """Raise ConfigError where HBM does not hold the plan; with `cures`, it says with what it would."""
-    capacity = round(gpu.hbm.capacity_gb * 1e9)
-    peak = max(points_in_hbm(request, memory, how), key=lambda point: point.total)
-    if peak.total <= capacity:
-        return
-    parts = ", ".join(f"{name} {n_bytes / 1e9:.4g} GB" for name, n_bytes in peak.parts.items() if n_bytes >= 5e6)
-    found = _cures(request, gpu, how, capacity) if cures else []
-    cure = f"; fits with {', or '.join(found)}" if found else ""
-    raise ConfigError(
-        f"HBM of {gpu.name}: {peak.total / 1e9:.4g} GB needed by {request.model.name} ({parts}), "
-        f"at most hbm.capacity_gb = {gpu.hbm.capacity_gb:g}{cure}"
-    )
-
-
-def points_in_hbm(request: Llm, memory: MemoryPlan, how: How) -> tuple[Point, ...]:
-    """Points of a plan without the weights that lie in host memory, those of products; of these, two pieces at a time
-    are in HBM, which are small beside the rest."""
-    away = product_weight_bytes(request.model, request.weight_format) if how.stream_weights else 0
-    if not away:
-        return memory.points
-    return tuple(
-        Point(point.operation, {**point.parts, "weights": max(0, point.parts.get("weights", 0) - away)})
-        for point in memory.points
-    )
-
-
-class Change(NamedTuple):
-    """A change of what is asked that needs less memory, in the words of the command line."""
-
-    text: str
-    fields: dict[str, Any]
-    stream_weights: bool = False
-
-
-def _cures(request: Llm, gpu: Gpu, how: How, capacity: int) -> list[str]:
-    """Changes with which the phase fits, one alone or, where none does, two together."""
-    changes = _smaller(request, gpu, how)
-    for n in (1, 2):
-        several = combinations(changes, n)
-        found = [" ".join(each.text for each in some) for some in several if _fits(request, how, some, capacity)]
-        if found:
-            return found[:N_CURES]
-    return []
-
-
-def _fits(request: Llm, how: How, changes: Sequence[Change], capacity: int) -> bool:
-    """Whether the phase with all changes can be built, and fits."""
-    fields = {name: value for change in changes for name, value in change.fields.items()}
-    if len(fields) < sum(len(change.fields) for change in changes):
-        return False
-    how = dataclasses.replace(how, stream_weights=how.stream_weights or any(each.stream_weights for each in changes))
-    try:
-        other = request.but(**fields)
-        if max(point.total for point in points_in_hbm(other, _memory(other, how), how)) > capacity:
-            return False
-        other.step()
-    except ConfigError:
-        return False
-    return True
-
-
-def _smaller(request: Llm, gpu: Gpu, how: How) -> list[Change]:
-    """Changes that need less memory."""
-    one = [Change("--batch 1", {"batch": 1})] if request.batch > 1 else []
-    if request.phase == "training":
-        kept = request.training.checkpointing != "full"
-        return [*([Change("--checkpointing full", {"checkpointing": "full"})] if kept else []), *one]
-    found: list[Change] = []
-    if request.execution.kv_dtype is None and not request.model.encoder_only:
-        found.append(Change("--kv-dtype fp8_e4m3", {"kv_dtype": "fp8_e4m3"}))
-    found += [Change(f"--{_option(name)} {value}", {name: value}) for name, value in _precisions(request, gpu)]
-    if not how.stream_weights:
-        found.append(Change("--stream-weights", {}, stream_weights=True))
-    return found + one
-
-
-def _precisions(request: Llm, gpu: Gpu) -> list[tuple[str, str]]:
-    """Compression that a program can have on this GPU instead of none: (field of its execution, value)."""
-    execution = request.execution
-    if execution.measured or execution.compressed or execution.dtype == "fp32":
-        return []
-    fp8 = [("matmul_dtype", "fp8_e4m3")] if gpu.tensor.fp8_flops_per_clk_per_sm else []
-    return [("weights", "int8"), ("weights", "int4"), *fp8]
-
-
-def _option(name: str) -> str:
-    return name.replace("_", "-")

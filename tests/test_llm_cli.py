@@ -419,7 +419,7 @@ def test_a_refusal_says_what_and_why_before_anything_is_simulated(line: str, sim
 FITS_NOT = {
     "--model gpt3-175b": ("359", "hbm.capacity_gb = 141", "--stream-weights"),
     "--model llama3-70b --phase decode --batch 64 --context 8000": ("KV", "141"),
-    "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 1"),
+    "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 2", "--tokens 535"),
     "--model gpt2 --gpu t4": ("bf16", "t4", "fp16"),
     "--model gpt2 --dtype fp32": ("fp32", "math"),
     "--model gpt2 --gpu t4 --dtype fp16": ("math", "t4"),

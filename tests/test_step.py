@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import lru_cache
 
@@ -11,7 +12,8 @@ from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
 from sim.advice import N_ADVICE, N_LOSSY, precisions
 from sim.call import Options
-from sim.llm import How, LlmResult, points_in_hbm, simulate_llm
+from sim.fitting import peak_bytes, points_in_hbm
+from sim.llm import How, LlmResult, simulate_llm
 from sim.operation import Kernels
 from sim.power import limit_w
 from sim.residency import STEPS, L2Contents
@@ -180,6 +182,26 @@ def test_a_model_that_does_not_fit_is_refused_with_what_would():
         simulate_llm(request, gpu("h200_sxm"))
     with pytest.raises(ConfigError, match="fits with --checkpointing full"):
         simulate_llm(Llm(LLAMA, "training", 4, 8192, training=Training(optimizer="adamw")), gpu("h200_sxm"))
+
+
+@pytest.mark.parametrize("size", ["batch", "context"])
+def test_the_largest_size_that_fits_is_named(size: str):
+    request = Llm(LLAMA, "decode", batch=256, context=4096)
+    with pytest.raises(ConfigError) as refused:
+        simulate_llm(request, gpu("h200_sxm"))
+    found = re.search(rf"--{size} (\d+)", str(refused.value))
+    assert found is not None
+    most = int(found[1])
+    assert peak_bytes(request.but(**{size: most}), How()) <= 141e9 < peak_bytes(request.but(**{size: most + 1}), How())
+
+
+def test_where_one_gpu_is_not_enough_it_says_how_many_are():
+    with pytest.raises(
+        ConfigError, match=r"no option makes it fit one GPU: .* memory of 9 of them, 5 with --optimizer"
+    ):
+        simulate_llm(Llm(load_model("llama3-70b"), "training"), gpu("h200_sxm"))
+    with pytest.raises(ConfigError, match=r"fits with --attention flash, or .*--batch"):
+        simulate_llm(Llm(LLAMA, batch=16, tokens=8192), gpu("h200_sxm"), how=How(attention="math"))
 
 
 def test_only_changes_that_can_be_built_are_named():

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sim.llm import LlmResult, limiter_of, operation_name, points_in_hbm
+from sim.fitting import points_in_hbm
+from sim.llm import LlmResult, limiter_of, operation_name
 from sim.result import HostSpan, KernelResult
 from sim.step import Ran, StepResult
 from viz import levels, palette
