@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hwmodels.catalog import resolved
+from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.advice import advice
 from sim.call import Options
@@ -79,6 +80,8 @@ class LlmResult:
     versions: dict[str, str]
     advice: tuple[dict[str, Any], ...] = ()
     """What would help most, each simulated (`sim.advice.advice`)."""
+    prefill: LlmResult | None = field(default=None, repr=False)
+    """Of a decode step that was asked for its first token: the prefill of what lies in its cache."""
 
     @property
     def first(self) -> StepResult:
@@ -107,7 +110,9 @@ class LlmResult:
 
     @property
     def time_to_first_token_s(self) -> float | None:
-        """Of a prefill or a generation; None for others."""
+        """Of a prefill, a generation, or a decode step whose prefill was simulated; None for others."""
+        if self.prefill is not None:
+            return self.prefill.time_s
         return self.first.host.end_to_end_s if self.request.phase in ("prefill", "generate") else None
 
     @property
@@ -188,14 +193,19 @@ def simulate_llm(
     how: How | None = None,
     *,
     advise: bool = False,
+    first_token: bool = False,
     progress: Progress | None = None,
 ) -> LlmResult:
-    """Simulate a phase of a model on `gpu`.
+    """Simulate a phase of a model on `gpu`. `advise`: also what would help; `first_token`: of a decode step also the
+    prefill of its context, of all sequences at once or, where that does not fit, of one.
 
     Raises ConfigError for what cannot be simulated, and where memory does not suffice, with what would fit.
     """
     options, how, tell = options or Options(), how or How(), progress or _untold
     result = _simulated(request, gpu, options, how, tell)
+    if first_token and request.phase == "decode":
+        tell("simulating the prefill", 0, 1)
+        result = dataclasses.replace(result, prefill=_prefill(request, gpu, options, how))
     if not advise:
         return result
 
@@ -203,6 +213,17 @@ def simulate_llm(
         return _simulated(request, gpu, options, how, _untold, cures=False)
 
     return dataclasses.replace(result, advice=advice(result, gpu, other, tell))
+
+
+def _prefill(request: Llm, gpu: Gpu, options: Options, how: How) -> LlmResult | None:
+    """The prefill that fills the cache of a decode step; None where not even one sequence fits."""
+    for batch in dict.fromkeys((request.batch, 1)):
+        asked = request.but(phase="prefill", batch=batch, tokens=request.context)
+        try:
+            return _simulated(asked, gpu, options, how, _untold, cures=False)
+        except ConfigError:
+            continue
+    return None
 
 
 def _untold(what: str, done: int, total: int) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import sim.llm
+from hwmodels.catalog import load_gpu
 from hwmodels.errors import ConfigError
 from sim.llm import SCHEMA, How
 from sim.program import LAUNCH_MODES
@@ -31,8 +32,8 @@ from viz.commands import llm_options, progress
 from viz.commands.app import app
 from viz.llm import facts, terminal
 from viz.llm.kernels import kernels_json, print_kernels, sections
-from workloads.llm import PHASES
-from workloads.models.catalog import list_models
+from workloads.llm import PHASES, Llm
+from workloads.models.catalog import list_models, load_model
 from workloads.models.counts import parameters
 from workloads.training import CHECKPOINTING, OPTIMIZERS
 
@@ -45,11 +46,21 @@ class FakeSimulate:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.advised: list[bool] = []
+        self.first_tokens: list[bool] = []
 
     def __call__(
-        self, llm: Any, gpu: Any, options: Any, how: Any, *, advise: bool = False, progress: Any = None
+        self,
+        llm: Any,
+        gpu: Any,
+        options: Any,
+        how: Any,
+        *,
+        advise: bool = False,
+        first_token: bool = False,
+        progress: Any = None,
     ) -> Any:
         self.asked.append((llm, gpu, options, how))
+        self.first_tokens.append(first_token)
         self.advised.append(advise)
         return sample_llm(llm.phase)
 
@@ -110,6 +121,33 @@ def test_each_phase_tells_its_times() -> None:
     assert "Every expert gets the same number of tokens." in printed("experts")
     assert "weights over PCIe" in printed("streamed")
     assert "the board's power leaves" in printed("capped")
+
+
+def test_a_decode_step_tells_the_time_to_its_first_token() -> None:
+    result = sample_llm("answered")
+    assert result.prefill is not None
+    assert (result.prefill.request.phase, result.prefill.request.tokens) == ("prefill", result.request.context)
+    alone = sim.llm.simulate_llm(result.request.but(phase="prefill", tokens=100), load_gpu("h200_sxm"))
+    assert result.time_to_first_token_s == alone.time_s
+    assert "First token after" in printed("answered")
+    assert "a prefill of 2 × 100 tokens" in printed("answered")
+    found = terminal.to_json(result)
+    assert (found["time_to_first_token_us"], found["first_token_batch"]) == (alone.time_s * 1e6, 2)
+    assert sample_llm("decode").time_to_first_token_s is None
+
+
+def test_where_the_whole_batch_does_not_fit_one_sequence_is_read() -> None:
+    small = load_gpu("h200_sxm", ("hbm.capacity_gb=0.6",))
+    request = Llm(load_model("gpt2"), "decode", 8, context=1000)
+    result = sim.llm.simulate_llm(request, small, first_token=True)
+    assert result.prefill is not None
+    assert result.prefill.request.batch == 1
+
+
+@pytest.mark.parametrize(("words", "wanted"), [("", True), ("--json", True), ("--quiet", False)])
+def test_the_first_token_is_simulated_where_it_is_shown(words: str, wanted: bool, simulate: FakeSimulate) -> None:
+    tilewalk("llm", "--model", "gpt2", *words.split())
+    assert simulate.first_tokens == [wanted]
 
 
 def test_shares_of_the_table_add_up_to_the_step() -> None:
@@ -519,6 +557,7 @@ BUSY = """
 import sys, ctypes
 sys.path.insert(0, {root!r})
 import sim.llm
+from hwmodels.catalog import load_gpu
 from viz.commands import llm
 llm.engine_needs_compiling = lambda: False
 def simulate(*_, **__):

@@ -45,7 +45,7 @@ def kernels(options: KernelsOptions) -> None:
     """List the kernels of the step that a breakdown would be of. Raises `ConfigError`."""
     asked = request(options)
     with telling() as status:
-        step = in_background(lambda: simulated(asked, status, advise=False)).shown
+        step = in_background(lambda: simulated(asked, status)).shown
     from viz.commands.console import console
     from viz.llm.kernels import kernels_json, print_kernels
 
@@ -62,14 +62,14 @@ def run(options: LlmOptions, *, advise: bool) -> LlmResult:
         outputs.check_format(files["figure"])
     asked = request(options)
     with telling(options.quiet) as status:
-        result = in_background(lambda: simulated(asked, status, advise=advise))
+        result = in_background(lambda: simulated(asked, status, advise=advise, first_token=not options.quiet))
         for name, path in files.items():  # in this thread, so that an interrupt leaves nothing half-written
             status.text, status.total = f"writing {path.name}", None
             WRITERS[name](result, path)
         return result
 
 
-def simulated(asked: Request, status: Status, *, advise: bool) -> LlmResult:
+def simulated(asked: Request, status: Status, *, advise: bool = False, first_token: bool = False) -> LlmResult:
     """The result; says when the engine is compiled first, and how far it is where there is something to count."""
     status.text = COMPILING if engine_needs_compiling() else "simulating"
     from sim.llm import simulate_llm
@@ -78,7 +78,8 @@ def simulated(asked: Request, status: Status, *, advise: bool) -> LlmResult:
         if done or status.text != COMPILING:
             status.text, status.done, status.total = what, done, total if total > 1 else None
 
-    return simulate_llm(asked.llm, asked.gpu, asked.options, asked.how, advise=advise, progress=progress)
+    what = asked.llm, asked.gpu, asked.options, asked.how
+    return simulate_llm(*what, advise=advise, first_token=first_token, progress=progress)
 
 
 def _write_figure(result: LlmResult, path: Path) -> None:

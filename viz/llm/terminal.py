@@ -42,6 +42,7 @@ def _headline(result: LlmResult, price: float | None) -> list[RenderableType]:
         first,
         Text(f"{_size(result)}; {facts.program_text(result)}", style="dim"),
         Text(_times(result), style="bold"),
+        *([Text(_first_token(result.prefill))] if result.prefill else []),
         Text(_rates(result)),
         Text(_costs(result, price)),
         *([Text(f"Below: {facts.shown_text(result)}", style="dim")] if request.phase == "generate" else []),
@@ -68,6 +69,11 @@ def _times(result: LlmResult) -> str:
         return f"{time} a step · {rate}"
     each = f", {words.three_digits(1.0 / result.time_s)} of each sequence" if result.request.batch > 1 else ""
     return f"{time} a step and token · {rate}{each}"
+
+
+def _first_token(prefill: LlmResult) -> str:
+    """Of a decode step."""
+    return f"First token after {words.time_text(prefill.time_s)}: a {facts.phase_text(prefill)}, simulated as well"
 
 
 def _rates(result: LlmResult) -> str:
@@ -280,6 +286,7 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
         "time_us": result.time_s * 1e6,
         "time_per_token_us": result.time_per_token_s * 1e6,
         "time_to_first_token_us": None if first is None else first * 1e6,
+        **({"first_token_batch": result.prefill.request.batch} if result.prefill else {}),
         "n_tokens": result.tokens,
         "tokens_per_s": result.tokens_per_s,
         "model_flops_utilisation": result.model_flops_utilisation,
