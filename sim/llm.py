@@ -15,6 +15,7 @@ from sim.advice import advice
 from sim.call import Options
 from sim.fitting import check_memory, plan_of, points_in_hbm
 from sim.limiter import find_limiter
+from sim.power import limit_w
 from sim.program import LAUNCH_MODES
 from sim.report import versions
 from sim.result import KernelResult
@@ -82,6 +83,24 @@ class LlmResult:
     """What would help most, each simulated (`sim.advice.advice`)."""
     prefill: LlmResult | None = field(default=None, repr=False)
     """Of a decode step that was asked for its first token: the prefill of what lies in its cache."""
+
+    steady: LlmResult | None = field(default=None, repr=False)
+    """Of a burst that takes more power than the board holds: the same for long."""
+
+    @property
+    def power_w(self) -> float:
+        """Mean watts of the board over the phase."""
+        return self.energy_j / self.time_s
+
+    @property
+    def held_w(self) -> float:
+        """Watts that the board's control allows for long."""
+        return limit_w(self.first.gpu)
+
+    @property
+    def is_burst(self) -> bool:
+        """Whether it takes more power than the board holds for long, where steps settle at a lower clock."""
+        return not self.options.sustained and self.power_w > self.held_w
 
     @property
     def first(self) -> StepResult:
@@ -194,10 +213,12 @@ def simulate_llm(
     *,
     advise: bool = False,
     first_token: bool = False,
+    steady: bool = False,
     progress: Progress | None = None,
 ) -> LlmResult:
     """Simulate a phase of a model on `gpu`. `advise`: also what would help; `first_token`: of a decode step also the
-    prefill of its context, of all sequences at once or, where that does not fit, of one.
+    prefill of its context, of all sequences at once or, where that does not fit, of one; `steady`: of a burst that the
+    board's power does not hold also the same for long.
 
     Raises ConfigError for what cannot be simulated, and where memory does not suffice, with what would fit.
     """
@@ -206,6 +227,10 @@ def simulate_llm(
     if first_token and request.phase == "decode":
         tell("simulating the prefill", 0, 1)
         result = dataclasses.replace(result, prefill=_prefill(request, gpu, options, how))
+    if steady and result.is_burst and options.clock_mhz is None:
+        tell("simulating long load", 0, 1)
+        long = _simulated(request, gpu, dataclasses.replace(options, sustained=True), how, _untold)
+        result = dataclasses.replace(result, steady=long)
     if not advise:
         return result
 

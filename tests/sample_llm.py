@@ -21,6 +21,7 @@ ASKED = {
     "encoder": Llm(load_model("bert-base-2layers"), "prefill", 2, tokens=128),
     "capped": Llm(load_model("llama3-8b-3layers"), "prefill", 1, tokens=4096),
     "answered": Llm(load_model("gpt2-2layers"), "decode", 2, context=100),
+    "hungry": Llm(load_model("llama3-8b-3layers"), "prefill", 1, tokens=4096),
     "eager": Llm(load_model("gpt2-2layers"), "decode", 1, context=100),
     "streamed": Llm(load_model("llama3-8b-2layers"), "decode", 1, context=100),
 }
@@ -33,4 +34,4 @@ HOWS = {"streamed": How(stream_weights=True), "fused": How(launch="graph"), "eag
 def sample_llm(name: str, advise: bool = False) -> LlmResult:
     """The result of one of `ASKED` on an H200."""
     what = ASKED[name], load_gpu("h200_sxm"), OPTIONS.get(name), HOWS.get(name)
-    return simulate_llm(*what, advise=advise, first_token=name == "answered")
+    return simulate_llm(*what, advise=advise, first_token=name == "answered", steady=name == "hungry")

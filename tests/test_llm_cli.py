@@ -57,6 +57,7 @@ class FakeSimulate:
         *,
         advise: bool = False,
         first_token: bool = False,
+        steady: bool = False,
         progress: Any = None,
     ) -> Any:
         self.asked.append((llm, gpu, options, how))
@@ -150,6 +151,27 @@ def test_the_first_token_is_simulated_where_it_is_shown(words: str, wanted: bool
     assert simulate.first_tokens == [wanted]
 
 
+def test_a_burst_that_the_board_does_not_hold_is_marked_and_what_it_becomes_is_told() -> None:
+    result = sample_llm("hungry")
+    assert result.steady is not None
+    assert result.power_w > result.held_w > 0.9 * result.steady.power_w
+    text = printed("hungry", price_per_hour=2.0)
+    assert f"{result.power_w:,.0f} W in a burst (the board holds 692 W)" in text
+    cost = result.steady.cost_per_million_tokens(2.0)
+    assert re.search(rf"Under long load .* {result.steady.power_w:,.0f} W, .* {cost:.3g} for a million tokens", text)
+    assert text.count("for a million tokens") == 1
+    quiet = terminal.time_line(result, 2.0)
+    assert "in a burst" in quiet
+    assert "Under long load" in quiet
+    found = terminal.to_json(result, 2.0)
+    assert found["burst"] is True
+    assert found["cost_per_million_tokens"] == cost
+    assert found["steady"]["power_w"] == result.steady.power_w
+    for name in ("decode", "capped"):
+        assert "in a burst (the" not in printed(name)
+        assert not terminal.to_json(sample_llm(name))["burst"]
+
+
 def test_shares_of_the_table_add_up_to_the_step() -> None:
     for name in ASKED:
         result = sample_llm(name)
@@ -214,8 +236,8 @@ def test_a_slow_host_is_blamed_for_its_launches() -> None:
 # JSON.
 KEYS = """
 model parameters gpu phase batch execution how options time_us time_per_token_us time_to_first_token_us n_tokens
-tokens_per_s model_flops_utilisation bandwidth_utilisation energy_j power_w cost_per_million_tokens shown by_operation
-by_limiter steps memory advice versions schema
+tokens_per_s model_flops_utilisation bandwidth_utilisation energy_j power_w power_held_w burst
+cost_per_million_tokens shown by_operation by_limiter steps memory advice versions schema
 """
 
 

@@ -119,6 +119,13 @@ class Level:
         return max(times) if self.key == "sm" else sum(times)
 
 
+def burst_beyond_w(result: Result) -> float | None:
+    """Watts that the board holds for long, where the kernels took more; None where they did not."""
+    board, fraction = (gpu_value(result, f"power.{name}") for name in ("board_w", "sustained_fraction"))
+    held_w = board * fraction if board and fraction else math.inf
+    return held_w if result.power_w > held_w else None
+
+
 def gpu_value(result: Result, key: str, default: Any = None) -> Any:
     """A resolved hardware value, or `default` where the GPU has none."""
     entry = result.gpu["values"].get(key)

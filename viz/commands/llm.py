@@ -60,16 +60,18 @@ def run(options: LlmOptions, *, advise: bool) -> LlmResult:
     files = outputs.checked({name: getattr(options, name) for name in WRITERS})
     if "figure" in files:
         outputs.check_format(files["figure"])
-    asked = request(options)
+    asked, steady = request(options), not options.quiet or options.price is not None
     with telling(options.quiet) as status:
-        result = in_background(lambda: simulated(asked, status, advise=advise, first_token=not options.quiet))
+        result = in_background(lambda: simulated(asked, status, advise=advise, first=not options.quiet, steady=steady))
         for name, path in files.items():  # in this thread, so that an interrupt leaves nothing half-written
             status.text, status.total = f"writing {path.name}", None
             WRITERS[name](result, path)
         return result
 
 
-def simulated(asked: Request, status: Status, *, advise: bool = False, first_token: bool = False) -> LlmResult:
+def simulated(
+    asked: Request, status: Status, *, advise: bool = False, first: bool = False, steady: bool = False
+) -> LlmResult:
     """The result; says when the engine is compiled first, and how far it is where there is something to count."""
     status.text = COMPILING if engine_needs_compiling() else "simulating"
     from sim.llm import simulate_llm
@@ -79,7 +81,7 @@ def simulated(asked: Request, status: Status, *, advise: bool = False, first_tok
             status.text, status.done, status.total = what, done, total if total > 1 else None
 
     what = asked.llm, asked.gpu, asked.options, asked.how
-    return simulate_llm(*what, advise=advise, first_token=first_token, progress=progress)
+    return simulate_llm(*what, advise=advise, first_token=first, steady=steady, progress=progress)
 
 
 def _write_figure(result: LlmResult, path: Path) -> None:

@@ -45,6 +45,7 @@ def _headline(result: LlmResult, price: float | None) -> list[RenderableType]:
         *([Text(_first_token(result.prefill))] if result.prefill else []),
         Text(_rates(result)),
         Text(_costs(result, price)),
+        *map(Text, _for_long(result, price)),
         *([Text(f"Below: {facts.shown_text(result)}", style="dim")] if request.phase == "generate" else []),
     ]
 
@@ -86,18 +87,20 @@ def _rates(result: LlmResult) -> str:
 
 
 def _costs(result: LlmResult, price: float | None) -> str:
-    """Energy of the phase, and what its tokens cost."""
-    energy = words.energy_text(result.energy_j)
-    text = f"{energy}, {power_w(result):,.0f} W, {words.energy_text(result.energy_j / result.tokens)} a token"
-    if price is None:
+    """Energy of the phase, and what its tokens cost; where a burst goes on, that is told by `_for_long`."""
+    power = words.power_text(result.power_w, result.held_w if result.is_burst else None)
+    each = words.energy_text(result.energy_j / result.tokens)
+    text = f"{words.energy_text(result.energy_j)}, {power}, {each} a token"
+    if price is None or result.steady:
         return text
     cost = words.three_digits(result.cost_per_million_tokens(price))
     return f"{text} · {cost} for a million tokens at {price:,g} an hour"
 
 
-def power_w(result: LlmResult) -> float:
-    """Mean watts of the board over the phase."""
-    return result.energy_j / result.time_s
+def _for_long(result: LlmResult, price: float | None) -> list[str]:
+    """What a burst becomes when it goes on."""
+    steady = result.steady
+    return [f"Under long load {words.time_text(steady.time_s)}: {_costs(steady, price)}"] if steady else []
 
 
 # Where the time goes.
@@ -264,12 +267,13 @@ def _notes(result: LlmResult) -> list[str]:
 
 def time_line(result: LlmResult, price: float | None = None) -> str:
     """What --quiet prints."""
-    return f"{_times(result)} · {_costs(result, price)}"
+    return " · ".join([_times(result), _costs(result, price), *_for_long(result, price)])
 
 
 # JSON.
 def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
-    """The object that `--json` prints. `steps` are those simulated; all else of a step is that of `shown`."""
+    """The object that `--json` prints. `steps` are those simulated; all else of a step is that of `shown`. The cost is
+    that of `steady`, where a burst takes more power than the board holds."""
     request, step, peak = result.request, result.shown, facts.memory_peak(result)
     first = result.time_to_first_token_s
     return {
@@ -292,8 +296,11 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
         "model_flops_utilisation": result.model_flops_utilisation,
         "bandwidth_utilisation": result.bandwidth_utilisation,
         "energy_j": result.energy_j,
-        "power_w": power_w(result),
-        "cost_per_million_tokens": None if price is None else result.cost_per_million_tokens(price),
+        "power_w": result.power_w,
+        "power_held_w": result.held_w,
+        "burst": result.is_burst,
+        **({"steady": _steady_json(result.steady)} if result.steady else {}),
+        "cost_per_million_tokens": None if price is None else (result.steady or result).cost_per_million_tokens(price),
         "shown": step_json(step),
         "by_operation": [_share_json(share, step) for share in result.by_operation()],
         "by_limiter": [_share_json(share, step) for share in result.by_limiter()],
@@ -311,6 +318,17 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
         ],
         "versions": result.versions,
         "schema": SCHEMA,
+    }
+
+
+def _steady_json(steady: LlmResult) -> dict[str, Any]:
+    """The same for long."""
+    return {
+        "time_us": steady.time_s * 1e6,
+        "tokens_per_s": steady.tokens_per_s,
+        "energy_j": steady.energy_j,
+        "power_w": steady.power_w,
+        "clock_cap_mhz": steady.shown.clock_cap_mhz,
     }
 
 
