@@ -24,11 +24,11 @@ from hwmodels.catalog import load_gpu
 from hwmodels.errors import ConfigError
 from sim.llm import SCHEMA, How
 from sim.program import LAUNCH_MODES
-from sim.schedule.attention import BACKENDS
+from sim.schedule.attention import BACKENDS, WIDEST
 from tests.command_line import ROOT, one_error, process, tilewalk
 from tests.sample_llm import ASKED, sample_llm
 from viz.commands import llm as commands
-from viz.commands import llm_options, progress
+from viz.commands import llm_options, llm_request, progress
 from viz.commands.app import app
 from viz.llm import facts, terminal
 from viz.llm.kernels import kernels_json, print_kernels, sections
@@ -443,25 +443,29 @@ REFUSED = {
     f"{LLAMA} --phase training --kv-dtype fp8_e4m3": ("--kv-dtype with --phase training",),
     f"{LLAMA} --phase training --stream-weights": ("--stream-weights with --phase training",),
     f"{LLAMA} --checkpointing full": ("--checkpointing with --phase prefill", "training"),
-    f"{LLAMA} --program measured --fusion full": ("fusion = 'full'", "measured"),
+    f"{LLAMA} --program measured --fusion full": ("--fusion full", "--program measured"),
+    f"{LLAMA} --low-rank 64 --weights int4": ("--low-rank 64: alone",),
+    f"{LLAMA} --compress-head": ("--compress-head: needs", "--matmul-dtype"),
+    f"{LLAMA} --lora-adapters 4": ("--lora-adapters 4: needs --lora-rank",),
+    f"{LLAMA} --matmul-dtype int8 --weights int4": ("--matmul-dtype int8: not with int4",),
     f"{LLAMA} --clock 1500 --sustained": ("--clock with --sustained",),
     f"{LLAMA} --advise --quiet": ("--advise with --quiet",),
     f"{LLAMA} --clock 5": ("--clock", "'5'", "100 to 10000 MHz"),
     f"{LLAMA} --price nan": ("--price", "'nan'", "0.001 to 1000000"),
     f"{LLAMA} --price 0": ("--price", "'0'"),
-    f"{LLAMA} --dtype fp8": ("dtype", "'fp8'", "bf16, fp16, fp32"),
-    f"{LLAMA} --kv-dtype int4": ("kv_dtype", "'int4'"),
+    f"{LLAMA} --dtype fp8": ("--dtype fp8", "bf16, fp16, fp32"),
+    f"{LLAMA} --kv-dtype int4": ("--kv-dtype int4",),
     f"{LLAMA} --page 0": ("--page", "'0'"),
     f"{LLAMA} --launch often": ("--launch", "'often'", "graph"),
     f"{LLAMA} --attention none": ("--attention", "'none'", "flash"),
-    f"{LLAMA} --fusion some": ("fusion", "'some'"),
+    f"{LLAMA} --fusion some": ("--fusion some",),
     f"{LLAMA} --gpu h300": ("GPU", "'h300'", "h200_sxm"),
     f"{LLAMA} --figure out.bmp": ("--figure", ".png, .svg, .pdf"),
     f"{LLAMA} --trace /": ("--trace", "not of a folder"),
-    f"{LLAMA} --phase training --checkpointing half": ("checkpointing", "'half'"),
+    f"{LLAMA} --phase training --checkpointing half": ("checkpointing", "half"),
     f"{LLAMA} --phase training --accumulated 0": ("--accumulated", "'0'"),
     f"{LLAMA} more": ("unexpected extra argument",),
-    "llm --model bert-base --phase decode": ("phase = 'decode'", "bert-base", "no cache"),
+    "llm --model bert-base --phase decode": ("--phase decode", "bert-base", "no cache"),
     "llm --model bert-base --page 16": ("--page with bert-base",),
     "llm --model bert-base --kv-dtype int8": ("--kv-dtype with bert-base",),
     "kernels --model bert-base --phase generate": ("bert-base",),
@@ -476,20 +480,45 @@ def test_a_refusal_says_what_and_why_before_anything_is_simulated(line: str, sim
     assert simulate.asked == []
 
 
+def test_type_and_attention_follow_the_gpu_where_nothing_is_said(simulate: FakeSimulate) -> None:
+    text = tilewalk("llm", "--model", "gpt2", "--gpu", "t4").stdout
+    llm, _, _, how = simulate.asked[0]
+    assert (llm.execution.dtype, how.attention) == ("fp16", "unfused")
+    assert "In fp16, as t4 has no bf16." in text
+    assert "Attention is not fused, as t4 has no FlashAttention." in text
+    done = tilewalk("llm", "--model", "gpt2", "--dtype", "fp32", "--quiet")
+    assert simulate.asked[1][3].attention == "unfused"
+    assert "FlashAttention takes no fp32" in done.stderr
+    tilewalk("llm", "--model", "gpt2", "--gpu", "t4", "--attention", "math", "--dtype", "fp32")
+    assert (simulate.asked[2][0].execution.dtype, simulate.asked[2][3].attention) == ("fp32", "math")
+
+
+def test_the_widest_head_is_that_of_the_kernels() -> None:
+    assert llm_request.WIDEST == WIDEST
+
+
 FITS_NOT = {
     "--model gpt3-175b": ("359", "hbm.capacity_gb = 141", "--stream-weights"),
     "--model llama3-70b --phase decode --batch 64 --context 8000": ("KV", "141"),
     "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 2", "--tokens 535"),
-    "--model gpt2 --gpu t4": ("bf16", "t4", "fp16"),
-    "--model gpt2 --dtype fp32": ("fp32", "math"),
-    "--model gpt2 --gpu t4 --dtype fp16": ("math", "t4"),
+    "--model gpt2 --gpu t4 --dtype bf16": ("--dtype bf16", "t4", "fp16"),
+    "--model gpt2 --dtype fp32 --attention flash": ("--dtype fp32 with --attention flash", "math"),
+    "--model gpt2 --gpu t4 --attention flash": ("--attention flash: must be unfused or math on t4",),
+    "--model llama3-8b --page 16 --attention math": ("--page 16: must not be given with --attention math",),
+    "--model llama3-8b --low-rank 5000": ("--low-rank 5000", "1 to 4096"),
+    "--model llama3-8b --matmul-dtype fp8_e4m3 --gpu a100_sxm_80gb": ("--matmul-dtype fp8_e4m3: a100",),
+    "--model gpt2 --phase training --attention cudnn": ("--attention cudnn with --phase training",),
 }
+INNER_NAMES = (
+    r"backend|workload gemm|\(execution\)|\(attention\)|(?<!-)\b(kv_dtype|low_rank|matmul_dtype|compress_head) ="
+)
 
 
 @pytest.mark.parametrize("words", FITS_NOT)
 def test_what_does_not_fit_the_gpu_is_refused(words: str) -> None:
     error = one_error(tilewalk("llm", *words.split(), "--quiet")).replace("kv_cache", "KV cache")
     assert [text for text in FITS_NOT[words] if text not in error] == []
+    assert not re.search(INNER_NAMES, error)
 
 
 CONFIG: dict[str, Any] = {

@@ -13,6 +13,7 @@ from hwmodels.errors import ConfigError
 from viz.commands import outputs
 from viz.commands.llm_options import KernelsOptions, LlmOptions
 from viz.commands.llm_request import Request, request
+from viz.commands.llm_words import in_options
 from viz.commands.progress import COMPILING, Status, engine_needs_compiling, in_background, telling
 from viz.commands.values import number
 
@@ -28,23 +29,27 @@ def llm(options: LlmOptions) -> None:
     printed_only = not (options.json or options.quiet)
     if options.advise and options.quiet and not options.json:
         raise ConfigError("--advise with --quiet: must be one or the other, advice is not printed then (command line)")
-    result = run(options, advise=printed_only if options.advise is None else options.advise)
+    asked = request(options)
+    result = run(options, asked, advise=printed_only if options.advise is None else options.advise)
     from viz.commands.console import console
     from viz.llm import terminal
     from viz.terminal import write_lines
 
+    if options.json or options.quiet:
+        _tell(asked)
     if options.json:
         typer.echo(json.dumps(terminal.to_json(result, price)))
     elif options.quiet:
         write_lines(console(), [terminal.time_line(result, price)])
     else:
-        terminal.print_llm(result, console(), price)
+        terminal.print_llm(result, console(), price, asked.notes)
 
 
 def kernels(options: KernelsOptions) -> None:
     """List the kernels of the step that a breakdown would be of. Raises `ConfigError`."""
     asked = request(options)
-    with telling() as status:
+    _tell(asked)
+    with telling() as status, in_options(options):
         step = in_background(lambda: simulated(asked, status)).shown
     from viz.commands.console import console
     from viz.llm.kernels import kernels_json, print_kernels
@@ -55,14 +60,23 @@ def kernels(options: KernelsOptions) -> None:
         print_kernels(step, console(), every=options.every)
 
 
-def run(options: LlmOptions, *, advise: bool) -> LlmResult:
-    """Check everything, simulate, write the files that were asked for."""
+def _tell(asked: Request) -> None:
+    """What was chosen for the GPU, on stderr."""
+    for note in asked.notes:
+        typer.echo(f"tilewalk: {note}", err=True)
+
+
+def run(options: LlmOptions, asked: Request, *, advise: bool) -> LlmResult:
+    """Check the files that were asked for, simulate, write them."""
     files = outputs.checked({name: getattr(options, name) for name in WRITERS})
     if "figure" in files:
         outputs.check_format(files["figure"])
-    asked, steady = request(options), not options.quiet or options.price is not None
+    steady = not options.quiet or options.price is not None
     with telling(options.quiet) as status:
-        result = in_background(lambda: simulated(asked, status, advise=advise, first=not options.quiet, steady=steady))
+        with in_options(options):
+            result = in_background(
+                lambda: simulated(asked, status, advise=advise, first=not options.quiet, steady=steady)
+            )
         for name, path in files.items():  # in this thread, so that an interrupt leaves nothing half-written
             status.text, status.total = f"writing {path.name}", None
             WRITERS[name](result, path)

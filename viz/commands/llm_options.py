@@ -64,7 +64,9 @@ class StepOptions:
     new_tokens: Annotated[Word, option("Tokens of each sequence to generate; 128 where not given", "N")] = None
     program: Annotated[str, one_of("Program that launches the kernels", PROGRAMS)] = "eager"
     fusion: Annotated[str, one_of("What is fused into one kernel", FUSIONS)] = "none"
-    dtype: Annotated[str, one_of("Type of weights and activations", DTYPES)] = "bf16"
+    dtype: Annotated[Word, one_of("Type of weights and activations; bf16, or fp16 where the GPU has none", DTYPES)] = (
+        None
+    )
     kv_dtype: Annotated[Word, one_of("Type of the cache, if another", CACHE_DTYPES)] = None
     page: Annotated[Word, option("Tokens of a block of a paged cache", "N")] = None
     weights: Annotated[str, one_of("How weights of linear layers are stored", FORMATS)] = "dense"
@@ -74,7 +76,9 @@ class StepOptions:
     low_rank: Annotated[Word, option("Two factors of this rank instead of each linear layer", "R")] = None
     lora_rank: Annotated[Word, option("Unmerged adapters of this rank beside each linear layer", "R")] = None
     lora_adapters: Annotated[Word, option("Adapters that the sequences are spread over", "N")] = None
-    attention: Annotated[str, one_of("Library that attention comes from", BACKENDS)] = "flash"
+    attention: Annotated[
+        Word, one_of("Library that attention comes from; flash, or unfused where that has no kernel", BACKENDS)
+    ] = None
     launch: Annotated[str, one_of("How kernels are launched", LAUNCH_MODES)] = "stream"
     checkpointing: Annotated[Word, one_of("Activations that backward computes again", CHECKPOINTING)] = None
     optimizer: Annotated[Word, one_of("Optimizer, with or without fp32 weights", OPTIMIZERS)] = None

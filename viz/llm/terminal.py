@@ -24,11 +24,13 @@ LAUNCH_BOUND = 0.1
 """Share of a step between kernels from which it is called launch-bound."""
 
 
-def print_llm(result: LlmResult, console: Console, price_per_hour: float | None = None) -> None:
-    """One screen: at most 40 lines at 100 columns."""
+def print_llm(
+    result: LlmResult, console: Console, price_per_hour: float | None = None, notes: Sequence[str] = ()
+) -> None:
+    """One screen: at most 40 lines at 100 columns. `notes`: what else is to be said of it."""
     blank, width = "", console.width
     show(console, *_headline(result, price_per_hour), blank, _operations(result, width), blank)
-    show(console, _limiters(result, width), blank, _facts(result, width))
+    show(console, _limiters(result, width), blank, _facts(result, width, notes))
 
 
 # Headline.
@@ -162,26 +164,26 @@ def _limiters(result: LlmResult, width: int) -> Table:
 
 
 # Facts.
-def _facts(result: LlmResult, width: int) -> Table:
+def _facts(result: LlmResult, width: int, notes: Sequence[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for name, lines in _fact_rows(result, width):
+    for name, lines in _fact_rows(result, width, notes):
         table.add_row(name, Text("\n".join(lines)))
     return table
 
 
-def _fact_rows(result: LlmResult, width: int) -> list[tuple[str, Sequence[str]]]:
+def _fact_rows(result: LlmResult, width: int, notes: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
     rows: list[tuple[str, Sequence[str]]] = [
         ("Kernels", [_kernels(result.shown)]),
         ("Clock", [_clock(result)]),
         ("Memory", [_memory(result), _memory_bar(result, width)]),
         ("Would help", [_advice(item) for item in result.advice if item["lossless"]]),
         ("With loss", [_advice(item) for item in result.advice if not item["lossless"]]),
-        ("Note", _notes(result)),
+        ("Note", [*notes, *_notes(result)]),
     ]
     return [(name, lines) for name, lines in rows if lines]
 
