@@ -350,7 +350,7 @@ INTERFACE = """
 
 
 @pytest.mark.parametrize(
-    ("command", "own"), [("llm", "--price --figure --trace --advise --quiet"), ("kernels", "--all")]
+    ("command", "own"), [("llm", "--price --figure --trace --inside --advise --quiet"), ("kernels", "--all")]
 )
 def test_help_has_every_option(command: str, own: str) -> None:
     text = tilewalk(command, "--help").stdout
@@ -461,6 +461,7 @@ REFUSED = {
     f"{LLAMA} --fusion some": ("--fusion some",),
     f"{LLAMA} --gpu h300": ("GPU", "'h300'", "h200_sxm"),
     f"{LLAMA} --figure out.bmp": ("--figure", ".png, .svg, .pdf"),
+    f"{LLAMA} --inside down": ("--inside down", "needs --trace"),
     f"{LLAMA} --trace /": ("--trace", "not of a folder"),
     f"{LLAMA} --phase training --checkpointing half": ("checkpointing", "half"),
     f"{LLAMA} --phase training --accumulated 0": ("--accumulated", "'0'"),

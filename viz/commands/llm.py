@@ -29,6 +29,8 @@ def llm(options: LlmOptions) -> None:
     printed_only = not (options.json or options.quiet)
     if options.advise and options.quiet and not options.json:
         raise ConfigError("--advise with --quiet: must be one or the other, advice is not printed then (command line)")
+    if options.inside is not None and options.trace is None:
+        raise ConfigError(f"--inside {options.inside[:40]}: needs --trace, which shows it (command line)")
     asked = request(options)
     result = run(options, asked, advise=printed_only if options.advise is None else options.advise)
     from viz.commands.console import console
@@ -50,14 +52,15 @@ def kernels(options: KernelsOptions) -> None:
     asked = request(options)
     _tell(asked)
     with telling() as status, in_options(options):
-        step = in_background(lambda: simulated(asked, status)).shown
+        result = in_background(lambda: simulated(asked, status))
+    step = result.shown
     from viz.commands.console import console
-    from viz.llm.kernels import kernels_json, print_kernels
+    from viz.llm.kernels import kernels_json, print_kernels, shown_only
 
     if options.json:
         typer.echo(json.dumps(kernels_json(step, every=options.every)))
     else:
-        print_kernels(step, console(), every=options.every)
+        print_kernels(step, console(), every=options.every, note=shown_only(result))
 
 
 def _tell(asked: Request) -> None:
@@ -79,7 +82,7 @@ def run(options: LlmOptions, asked: Request, *, advise: bool) -> LlmResult:
             )
         for name, path in files.items():  # in this thread, so that an interrupt leaves nothing half-written
             status.text, status.total = f"writing {path.name}", None
-            WRITERS[name](result, path)
+            WRITERS[name](result, path, options)
         return result
 
 
@@ -98,18 +101,18 @@ def simulated(
     return simulate_llm(*what, advise=advise, first_token=first, steady=steady, progress=progress)
 
 
-def _write_figure(result: LlmResult, path: Path) -> None:
+def _write_figure(result: LlmResult, path: Path, options: LlmOptions) -> None:
     from viz.llm.sheet import save_figure
 
     save_figure(result, path)
 
 
-def _write_trace(result: LlmResult, path: Path) -> None:
+def _write_trace(result: LlmResult, path: Path, options: LlmOptions) -> None:
     from viz.llm.trace import write_trace
 
-    dropped = write_trace(result, path)
+    dropped = write_trace(result, path, inside=options.inside)
     if dropped:
         typer.echo(f"tilewalk: {path.name}: the latest {dropped:,} spans left out to bound its size", err=True)
 
 
-WRITERS: dict[str, Callable[[LlmResult, Path], None]] = {"figure": _write_figure, "trace": _write_trace}
+WRITERS: dict[str, Callable[[LlmResult, Path, LlmOptions], None]] = {"figure": _write_figure, "trace": _write_trace}

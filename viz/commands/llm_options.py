@@ -101,6 +101,7 @@ class LlmOptions(StepOptions):
         Word, option("Draw a layer, breakdown, memory and roofline into a .png, .svg or .pdf file", "FILE")
     ] = None
     trace: Annotated[Word, option("Write a trace for Perfetto or Chrome", "FILE")] = None
+    inside: Annotated[Word, option("Operation whose kernel the trace shows from inside", "NAME")] = None
     advise: Annotated[
         bool | None,
         typer.Option("--advise/--no-advise", help="Simulate what would help; by default where a screen is printed."),

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sim.llm import SCHEMA, limiter_of
+from sim.llm import SCHEMA, LlmResult, limiter_of
 from sim.result import KernelResult
 from sim.step import Ran, StepResult
 from viz import words
@@ -95,9 +95,16 @@ def _once(row: Row) -> tuple[Any, ...]:
 
 
 # Print.
-def print_kernels(step: StepResult, console: Console, *, every: bool = False) -> None:
-    """One line a kernel, under a line for each section. A pipe gets lines as long as they get, a narrow terminal fewer
-    columns."""
+def shown_only(result: LlmResult) -> str:
+    """Of a generation: which of its steps this is."""
+    if result.request.phase != "generate":
+        return ""
+    return f"Of the generation, {facts.shown_text(result)}; --phase prefill lists what reads the tokens"
+
+
+def print_kernels(step: StepResult, console: Console, *, every: bool = False, note: str = "") -> None:
+    """One line a kernel, under a line for each section, below `note`. A pipe gets lines as long as they get, a narrow
+    terminal fewer columns."""
     found = sections(step, every=every)
     total = f"{step.n_kernels:,} kernels, {words.time_text(step.kernels_s)}; {words.time_text(step.wall_s)} with gaps"
     kept = [i for i, head in enumerate(HEADS) if not console.is_terminal or console.width >= WIDE or head in NARROW]
@@ -105,7 +112,7 @@ def print_kernels(step: StepResult, console: Console, *, every: bool = False) ->
     heads, sides = [HEADS[i] for i in kept], [SIDES[i] for i in kept]
     every_row = [heads, *(row for rows in cells for row in rows)]
     widths = [max(len(row[i]) for row in every_row) for i in range(len(kept))]
-    lines = [f"{step.step.label}: {total}", _aligned(heads, widths, sides)]
+    lines = [*([note] if note else []), f"{step.step.label}: {total}", _aligned(heads, widths, sides)]
     for section, rows in zip(found, cells, strict=True):
         lines += [_title(section), *(_aligned(row, widths, sides) for row in rows)]
     if console.is_terminal:
