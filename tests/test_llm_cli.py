@@ -266,6 +266,17 @@ def test_json_adds_up(name: str) -> None:
     assert found["power_w"] == pytest.approx(found["energy_j"] / found["time_us"] * 1e6)
 
 
+@pytest.mark.parametrize("name", ASKED)
+def test_scripts_get_codes_and_people_get_words(name: str) -> None:
+    """The same limiters in both: "hbm_latency" and "HBM latency"."""
+    result = sample_llm(name)
+    codes = {each["name"] for each in terminal.to_json(result)["by_limiter"]}
+    assert codes == {each["limiter"] for each in kernels_json(result.shown)["kernels"]}
+    assert all(re.fullmatch(r"[a-z0-9_]+", code) for code in codes)
+    rows = terminal._limiters(result, 100).columns[0].cells
+    assert not {str(row) for row in rows} & {"hbm", "smem", "tensor", "sm_port", "cuda_cores", "l2"}
+
+
 def test_quiet_prints_one_line(simulate: FakeSimulate) -> None:
     done = tilewalk("llm", "--model", "gpt2", "--quiet", "--price", "2")
     assert re.fullmatch(

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from sim.limiter import limiter_words
 from sim.result import WINDOW_FIELDS, HostSpan, Result
 from workloads.dtypes import BYTES
 
@@ -45,20 +46,6 @@ LIMITER_PLACES = {
     "host": "pcie",
 }
 """Limiter -> the part of the hierarchy that pictures highlight; anything else is a matter of the SMs."""
-
-
-LIMITER_WORDS = {
-    "tensor": "the tensor cores",
-    "mma": "the tensor cores",
-    "cuda_cores": "the CUDA cores",
-    "l2": "L2 bandwidth",
-    "hbm": "HBM bandwidth",
-    "sm_port": "the SM ports",
-    "smem": "shared-memory bandwidth",
-    "hbm latency": "HBM latency",
-    "l2 latency": "L2 latency",
-    "pcie": "PCIe",
-}
 
 
 @dataclass(frozen=True)
@@ -261,7 +248,7 @@ def limiter_place(result: Result) -> str:
 
 def limiter_text(result: Result) -> str:
     """The limiter in words; one that pictures do not know as it stands."""
-    return LIMITER_WORDS.get(result.limiter, result.limiter)
+    return limiter_words(result.limiter)
 
 
 def hit_rate(result: Result) -> float | None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.limiter import limiter_code
 from sim.result import SCHEMA, HostSpan, Result
 from viz import levels, words
 
@@ -369,7 +370,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "energy_j": _energy_by_part(result),
         "power_w": result.power_w,
         "burst": levels.burst_beyond_w(result) is not None,
-        "limiter": result.limiter,
+        "limiter": limiter_code(result.limiter),
         "sm_cycles": main.sm_cycles,
         "sm_mhz": main.sm_mhz,
         "flops": result.flops,

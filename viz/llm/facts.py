@@ -82,11 +82,6 @@ def placed(step: StepResult) -> tuple[Placed, ...]:
     return tuple(found)
 
 
-def limiter_text(limiter: str) -> str:
-    """A limiter in words."""
-    return levels.LIMITER_WORDS.get(limiter, limiter)
-
-
 def group_of(kernel: KernelResult) -> str:
     """What pictures show as the kernel's limiter."""
     return GROUPS.get(limiter_of(kernel), "the SM itself")

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from sim.limiter import limiter_code, limiter_words
 from sim.llm import SCHEMA, LlmResult, limiter_of
 from sim.result import KernelResult
 from sim.step import Ran, StepResult
@@ -136,7 +137,7 @@ def _cells(row: Row, step: StepResult) -> list[str]:
         "" if ctas is None else f"{ctas:,}",
         words.time_text(row.kernel.time_s),
         f"× {row.times}" if row.times > 1 else "",
-        facts.limiter_text(limiter_of(row.kernel)),
+        limiter_words(limiter_of(row.kernel)),
     ]
 
 
@@ -200,7 +201,7 @@ def _kernel_json(row: Row, section: Section, step: StepResult) -> dict[str, Any]
         "n_ctas": facts.n_ctas(kernel, step.gpu.sm.count),
         "waves": kernel.waves,
         "time_us": kernel.time_s * 1e6,
-        "limiter": limiter_of(kernel),
+        "limiter": limiter_code(limiter_of(kernel)),
         "bytes": {level: dict(ways) for level, ways in kernel.bytes.items()},
         "in_l2": dict(row.ran.resident),
     }

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.limiter import limiter_code, limiter_words
 from sim.llm import SCHEMA, LlmResult, Share
 from sim.step import Ran, StepResult, peak_flops_per_s
 from viz import words
@@ -158,7 +159,7 @@ def _limiters(result: LlmResult, width: int) -> Table:
     room = max(min(width - 46, 50), 8)
     for share in shown:
         part = share.time_s / step.wall_s
-        cells = facts.limiter_text(share.name), words.time_text(share.time_s), words.percent_text(part)
+        cells = limiter_words(share.name), words.time_text(share.time_s), words.percent_text(part)
         table.add_row(*cells, bar(part, room, "yellow"))
     return table
 
@@ -305,7 +306,7 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
         "cost_per_million_tokens": None if price is None else (result.steady or result).cost_per_million_tokens(price),
         "shown": step_json(step),
         "by_operation": [_share_json(share, step) for share in result.by_operation()],
-        "by_limiter": [_share_json(share, step) for share in result.by_limiter()],
+        "by_limiter": [{**_share_json(share, step), "name": limiter_code(share.name)} for share in result.by_limiter()],
         "steps": [step_json(each) for each in result.steps],
         "memory": {
             "capacity_bytes": round(facts.capacity_bytes(step)),

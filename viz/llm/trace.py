@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from hwmodels.errors import ConfigError
+from sim.limiter import limiter_words
 from sim.llm import LlmResult, limiter_of, operation_name
 from sim.operation import kernels_on
 from sim.result import KernelResult
@@ -131,7 +132,7 @@ def _stream(step: StepResult, every: tuple[Placed, ...]) -> Iterator[Entry]:
             "operation": operation.name,
             "layer": layer_text(step, operation.layer),
             "shape": facts.shape_text(operation.work),
-            "limiter": limiter_of(kernel),
+            "limiter": limiter_words(limiter_of(kernel)),
             **moved,
         }
         yield trace.slice_entry(" + ".join(k.name for k in each.kernels), (PID_STREAM, KERNELS), edges, args)
