@@ -13,7 +13,7 @@ import typer
 from sim.program import LAUNCH_MODES
 from viz.commands.options import GPU, SET, Word, one_of, option
 from workloads.attention import CACHE_DTYPES
-from workloads.execution import DTYPES, FUSIONS, MATMUL_DTYPES, PROGRAMS
+from workloads.execution import BALANCES, DTYPES, FUSIONS, MATMUL_DTYPES, PROGRAMS
 from workloads.packing import FORMATS
 
 PHASES: tuple[str, ...] = ("prefill", "decode", "generate", "training")
@@ -76,6 +76,7 @@ class StepOptions:
     low_rank: Annotated[Word, option("Two factors of this rank instead of each linear layer", "R")] = None
     lora_rank: Annotated[Word, option("Unmerged adapters of this rank beside each linear layer", "R")] = None
     lora_adapters: Annotated[Word, option("Adapters that the sequences are spread over", "N")] = None
+    balance: Annotated[Word, one_of("How tokens choose experts, random where not given", BALANCES)] = None
     attention: Annotated[
         Word, one_of("Library that attention comes from; flash, or unfused where that has no kernel", BACKENDS)
     ] = None

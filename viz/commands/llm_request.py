@@ -11,7 +11,7 @@ from viz.commands.llm_options import BACKENDS, PHASES, PHASES_OF, StepOptions
 from viz.commands.llm_words import in_options
 from viz.commands.values import choice, integer, mhz, optional_integer
 from workloads.attention import MAX_BATCH, MAX_TOKENS
-from workloads.execution import Execution
+from workloads.execution import BALANCES, Execution
 from workloads.gemm import MAX_DIMENSION
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def request(options: StepOptions) -> Request:
     from workloads.models.catalog import load_model
 
     model = load_model(options.model)
-    _refuse_cache_of_encoder(options, model)
+    _refuse_what_the_model_lacks(options, model)
     gpu = load_gpu(options.gpu, options.sets or ())
     dtype, attention, notes = _suited(options, model, gpu)
     with in_options(options):
@@ -125,11 +125,13 @@ def refuse_contradictions(options: StepOptions) -> None:
         )
 
 
-def _refuse_cache_of_encoder(options: StepOptions, model: Model) -> None:
+def _refuse_what_the_model_lacks(options: StepOptions, model: Model) -> None:
     given = next((name for name in ("kv_dtype", "page") if getattr(options, name) is not None), None)
     if given and model.encoder_only:
         option = f"--{given.replace('_', '-')}"
         raise ConfigError(f"{option} with {model.name}: must not be given, an encoder has no cache (command line)")
+    if options.balance is not None and not model.n_experts:
+        raise ConfigError(f"--balance with {model.name}: must not be given, it has no experts (command line)")
 
 
 def _execution(options: StepOptions, dtype: str) -> Execution:
@@ -146,6 +148,7 @@ def _execution(options: StepOptions, dtype: str) -> Execution:
         low_rank=optional_integer("--low-rank", options.low_rank, MAX_DIMENSION),
         lora_rank=optional_integer("--lora-rank", options.lora_rank, MAX_DIMENSION),
         lora_adapters=optional_integer("--lora-adapters", options.lora_adapters, MAX_BATCH) or 1,
+        balance=options.balance or BALANCES[0],
     )
 
 

@@ -19,7 +19,7 @@ FIELDS = {
         name: (name,)
         for name in (
             *("kv_dtype", "page", "weights", "weight_group", "compress_head", "matmul_dtype", "low_rank", "lora_rank"),
-            *("lora_adapters", "program", "fusion", "optimizer", "checkpointing", "phase"),
+            *("lora_adapters", "program", "fusion", "optimizer", "checkpointing", "phase", "balance"),
         )
     },
 }

@@ -12,6 +12,8 @@ from sim.step import Ran, StepResult, peak_flops_per_s
 from viz import words
 from viz.llm import facts
 from viz.terminal import NARROW, bar, grid, show
+from workloads.experts import active
+from workloads.gemm import Gemm
 from workloads.models.counts import active_parameters, parameters
 
 if TYPE_CHECKING:
@@ -262,10 +264,20 @@ def _advice(item: dict[str, Any]) -> str:
 
 
 def _notes(result: LlmResult) -> list[str]:
-    notes = ["Every expert gets the same number of tokens."] if result.request.model.n_experts else []
+    notes = [_routing(result)] if result.request.model.n_experts else []
     if any(kernel.sampled for ran in result.shown.ran for kernel in ran.kernels):
         notes.append("Sampled: waves that repeat inside a kernel were skipped.")
     return notes
+
+
+def _routing(result: LlmResult) -> str:
+    """How many experts get tokens, and why."""
+    model, balance = result.request.model, result.request.execution.balance
+    works = (ran.operation.work for ran in result.shown.ran if ran.operation.name == "router")
+    n_tokens = next(work.m for work in works if isinstance(work, Gemm))
+    n_used = sum(active(model, balance, n_tokens, layer) for layer in range(model.n_layers)) / model.n_layers
+    how = "as even as can be" if balance == "even" else "at random (--balance even: as even as can be)"
+    return f"Tokens choose experts {how}: {n_used:.3g} of {model.n_experts} get any, and share them evenly."
 
 
 def time_line(result: LlmResult, price: float | None = None) -> str:
