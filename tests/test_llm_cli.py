@@ -482,6 +482,8 @@ REFUSED = {
     f"{LLAMA} --phase training --accumulated 0": ("--accumulated", "'0'"),
     f"{LLAMA} more": ("unexpected extra argument",),
     "llm --model bert-base --phase decode": ("--phase decode", "bert-base", "no cache"),
+    f"{LLAMA} --prune-ffn 1": ("--prune-ffn", "'1'", "0 to 0.99"),
+    f"{LLAMA} --prune-heads half": ("--prune-heads", "'half'"),
     f"{LLAMA} --balance even": ("--balance with llama3-8b", "no experts"),
     "llm --model mixtral-8x7b --balance odd": ("--balance odd", "random, even"),
     "llm --model bert-base --page 16": ("--page with bert-base",),
@@ -515,6 +517,13 @@ def test_the_balance_of_experts_arrives(simulate: FakeSimulate) -> None:
     tilewalk("llm", "--model", "mixtral-8x7b", "--balance", "even")
     tilewalk("llm", "--model", "mixtral-8x7b")
     assert [asked[0].execution.balance for asked in simulate.asked] == ["even", "random"]
+
+
+def test_pruning_arrives_and_is_told(simulate: FakeSimulate) -> None:
+    text = tilewalk("llm", "--model", "llama3-8b", "--prune-ffn", "0.5", "--prune-heads", "0.25").stdout
+    model = simulate.asked[0][0].model
+    assert (model.d_ff, model.heads, model.kv_heads) == (7168, 24, 6)
+    assert "7,168 of 14,336 wide in the feed-forward, 24 of 32 heads" in " ".join(text.split())
 
 
 def test_the_widest_head_is_that_of_the_kernels() -> None:

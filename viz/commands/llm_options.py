@@ -74,6 +74,8 @@ class StepOptions:
     compress_head: Annotated[bool, option("Compress the head too", None, "--compress-head")] = False
     matmul_dtype: Annotated[Word, one_of("Type of weights and activations in products", MATMUL_DTYPES)] = None
     low_rank: Annotated[Word, option("Two factors of this rank instead of each linear layer", "R")] = None
+    prune_ffn: Annotated[Word, option("Part of every feed-forward's width to leave out", "FRACTION")] = None
+    prune_heads: Annotated[Word, option("Part of every layer's heads to leave out", "FRACTION")] = None
     lora_rank: Annotated[Word, option("Unmerged adapters of this rank beside each linear layer", "R")] = None
     lora_adapters: Annotated[Word, option("Adapters that the sequences are spread over", "N")] = None
     balance: Annotated[Word, one_of("How tokens choose experts, random where not given", BALANCES)] = None

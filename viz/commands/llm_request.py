@@ -9,7 +9,7 @@ from hwmodels.errors import ConfigError
 from sim.program import LAUNCH_MODES
 from viz.commands.llm_options import BACKENDS, PHASES, PHASES_OF, StepOptions
 from viz.commands.llm_words import in_options
-from viz.commands.values import choice, integer, mhz, optional_integer
+from viz.commands.values import choice, integer, mhz, number, optional_integer
 from workloads.attention import MAX_BATCH, MAX_TOKENS
 from workloads.execution import BALANCES, Execution
 from workloads.gemm import MAX_DIMENSION
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 USUAL_DTYPE, USUAL_ATTENTION = "bf16", "flash"
 WIDEST = 256
 """Head dimension that FlashAttention takes, as in `sim.schedule.attention`."""
+MOST_PRUNED = 0.99
 TOKENS, NEW_TOKENS = 2048, 128
 """Where nothing else is said, and the model's context holds them."""
 
@@ -38,7 +39,7 @@ class Request:
     options: Options
     how: How
     notes: tuple[str, ...] = ()
-    """What was chosen for the GPU where nothing was said, if it is not the usual."""
+    """What was chosen for the GPU where nothing was said, if it is not the usual; what is left of a pruned model."""
 
 
 def request(options: StepOptions) -> Request:
@@ -56,7 +57,9 @@ def request(options: StepOptions) -> Request:
     model = load_model(options.model)
     _refuse_what_the_model_lacks(options, model)
     gpu = load_gpu(options.gpu, options.sets or ())
+    whole, model = model, _pruned(options, model)
     dtype, attention, notes = _suited(options, model, gpu)
+    notes = (*_pruning(whole, model), *notes)
     with in_options(options):
         llm = _llm(options, model, sizes, _execution(options, dtype), training)
     return Request(llm, gpu, Options(clock_mhz=clock_mhz, sustained=options.sustained), _how(options, attention), notes)
@@ -93,6 +96,22 @@ def _llm(
         execution,
         training,
     )
+
+
+def _pruned(options: StepOptions, model: Model) -> Model:
+    names = ("prune_ffn", "prune_heads")
+    found = {
+        name: number(f"--{name.replace('_', '-')}", getattr(options, name), 0, MOST_PRUNED) or 0.0 for name in names
+    }
+    return model.pruned(found["prune_ffn"], found["prune_heads"])
+
+
+def _pruning(whole: Model, model: Model) -> tuple[str, ...]:
+    """What is left of a pruned model, as a note."""
+    if model == whole:
+        return ()
+    left = f"{model.d_ff:,} of {whole.d_ff:,} wide in the feed-forward, {model.heads} of {whole.heads} heads"
+    return (f"Pruned: {left}, {model.kv_heads} of {whole.kv_heads} of keys.",)
 
 
 def _suited(options: StepOptions, model: Model, gpu: Gpu) -> tuple[str, str, tuple[str, ...]]:
