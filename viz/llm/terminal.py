@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-MAX_OPERATIONS, MAX_LIMITERS = 10, 5
+MAX_OPERATIONS, LEAST_OPERATIONS, MAX_LIMITERS = 12, 8, 5
+"""Lines of the tables: operations make room for what else is told."""
 SMALLEST_PART = 0.002
 """Of all at the peak: parts of the memory plan below it are summed up."""
 LAUNCH_BOUND = 0.1
@@ -128,12 +129,19 @@ def _operations(result: LlmResult, width: int) -> Table:
 def _folded(result: LlmResult) -> list[tuple[Share, str]]:
     """The longest operations with their main limiter, the rest as one, and the idle time."""
     shares, by_name = result.by_operation(), facts.by_name(result.shown)
-    shown = [(share, main_limiter(by_name[share.name])) for share in shares[:MAX_OPERATIONS]]
-    rest = shares[MAX_OPERATIONS:]
+    n_shown = max(LEAST_OPERATIONS, MAX_OPERATIONS - _n_more_lines(result))
+    shown = [(share, main_limiter(by_name[share.name])) for share in shares[:n_shown]]
+    rest = shares[n_shown:]
     if rest:
         shown.append((_sum(f"{len(rest)} more", rest), ""))
     idle_s = facts.idle_s(result.shown)
     return [*shown, (Share(facts.IDLE, idle_s, 0, 0, 0), facts.IDLE_CAUSES[facts.idle_cause(result.shown)])]
+
+
+def _n_more_lines(result: LlmResult) -> int:
+    """Of what not every screen tells."""
+    lossy = [item for item in result.advice if not item["lossless"]]
+    return len(lossy) + sum(other is not None for other in (result.prefill, result.steady))
 
 
 def _sum(name: str, shares: Sequence[Share]) -> Share:
