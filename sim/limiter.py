@@ -41,6 +41,21 @@ ENDS = ("start", "epilogue")
 NEARLY_FULL = 0.95
 """Waves from which the first one counts as full."""
 
+WORDS = {
+    "tensor": "the tensor cores",
+    "mma": "the tensor cores",
+    "cuda_cores": "the CUDA cores",
+    "l2": "L2 bandwidth",
+    "hbm": "HBM bandwidth",
+    "sm_port": "the SM ports",
+    "smem": "shared-memory bandwidth",
+    "hbm latency": "HBM latency",
+    "l2 latency": "L2 latency",
+    "pcie": "PCIe",
+    "conversion": "converting keys and values",
+}
+"""Limiters whose names are no words for a reader."""
+
 NAMES = {
     "tensor": "the tensor cores",
     "cuda_cores": "the CUDA cores",
@@ -69,6 +84,16 @@ def find_limiter(main: KernelResult) -> tuple[str, tuple[str, ...]]:
     limiter, reason = _limiter(main)
     evidence = [_first(main, limiter, reason), *_second(main, limiter, reason), *_filling(main)]
     return _unit(main) if limiter == "tensor" else limiter, tuple(evidence)
+
+
+def limiter_words(limiter: str) -> str:
+    """A limiter in words."""
+    return WORDS.get(limiter, limiter)
+
+
+def limiter_code(limiter: str) -> str:
+    """A limiter as scripts get it, all of one form: "hbm", "hbm_latency", "too_few_ctas"."""
+    return limiter.lower().replace(" ", "_")
 
 
 def _unit(main: KernelResult) -> str:

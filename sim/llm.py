@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from itertools import combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 from hwmodels.catalog import resolved
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
+from sim.advice import advice
 from sim.call import Options
+from sim.fitting import attention_kind, check_memory, plan_of, points_in_hbm
 from sim.limiter import find_limiter
+from sim.power import limit_w
 from sim.program import LAUNCH_MODES
 from sim.report import versions
 from sim.result import KernelResult
@@ -22,18 +24,11 @@ from sim.schedule.choose import TILES
 from sim.step import Ran, StepResult, run_step
 from workloads.checks import check_choice, check_flag
 from workloads.llm import Llm
-from workloads.memory import MemoryPlan, Point
-from workloads.weights import product_weight_bytes
+from workloads.memory import MemoryPlan
 
 SCHEMA = 1
 DECODE_POINTS = 5
 """Steps of a generation that are simulated, from the shortest context to the longest; between them lines are drawn."""
-N_ADVICE = 3
-N_CURES = 6
-"""Changes at most that a refusal names."""
-UNFUSED = ("math", "unfused")
-"""Libraries whose attention keeps its scores."""
-HELPS_FROM = 1.01
 SECONDS_PER_HOUR = 3600.0
 MILLION = 1e6
 _NUMBERED = re.compile(r"^(expert|shared)\d+[.:]\s*")
@@ -85,7 +80,27 @@ class LlmResult:
     options: Options
     versions: dict[str, str]
     advice: tuple[dict[str, Any], ...] = ()
-    """What would help most, each simulated: {"change": text, "time_s": s, "speedup": of time a token}."""
+    """What would help most, each simulated (`sim.advice.advice`)."""
+    prefill: LlmResult | None = field(default=None, repr=False)
+    """Of a decode step that was asked for its first token: the prefill of what lies in its cache."""
+
+    steady: LlmResult | None = field(default=None, repr=False)
+    """Of a burst that takes more power than the board holds: the same for long."""
+
+    @property
+    def power_w(self) -> float:
+        """Mean watts of the board over the phase."""
+        return self.energy_j / self.time_s
+
+    @property
+    def held_w(self) -> float:
+        """Watts that the board's control allows for long."""
+        return limit_w(self.first.gpu)
+
+    @property
+    def is_burst(self) -> bool:
+        """Whether it takes more power than the board holds for long, where steps settle at a lower clock."""
+        return not self.options.sustained and self.power_w > self.held_w
 
     @property
     def first(self) -> StepResult:
@@ -114,7 +129,9 @@ class LlmResult:
 
     @property
     def time_to_first_token_s(self) -> float | None:
-        """Of a prefill or a generation; None for others."""
+        """Of a prefill, a generation, or a decode step whose prefill was simulated; None for others."""
+        if self.prefill is not None:
+            return self.prefill.time_s
         return self.first.host.end_to_end_s if self.request.phase in ("prefill", "generate") else None
 
     @property
@@ -195,23 +212,59 @@ def simulate_llm(
     how: How | None = None,
     *,
     advise: bool = False,
+    first_token: bool = False,
+    steady: bool = False,
     progress: Progress | None = None,
 ) -> LlmResult:
-    """Simulate a phase of a model on `gpu`.
+    """Simulate a phase of a model on `gpu`. `advise`: also what would help; `first_token`: of a decode step also the
+    prefill of its context, of all sequences at once or, where that does not fit, of one; `steady`: of a burst that the
+    board's power does not hold also the same for long.
 
     Raises ConfigError for what cannot be simulated, and where memory does not suffice, with what would fit.
     """
-    options, how, tell = options or Options(), how or How(), progress or (lambda what, done, total: None)
-    memory = _memory(request, how)
+    options, how, tell = options or Options(), how or How(), progress or _untold
+    result = _simulated(request, gpu, options, how, tell)
+    if first_token and request.phase == "decode":
+        tell("simulating the prefill", 0, 1)
+        result = dataclasses.replace(result, prefill=_prefill(request, gpu, options, how))
+    if steady and result.is_burst and options.clock_mhz is None:
+        tell("simulating long load", 0, 1)
+        long = _simulated(request, gpu, dataclasses.replace(options, sustained=True), how, _untold)
+        result = dataclasses.replace(result, steady=long)
+    if not advise:
+        return result
+
+    def other(request: Llm, how: How) -> LlmResult:
+        return _simulated(request, gpu, options, how, _untold, cures=False)
+
+    return dataclasses.replace(result, advice=advice(result, gpu, other, tell))
+
+
+def _prefill(request: Llm, gpu: Gpu, options: Options, how: How) -> LlmResult | None:
+    """The prefill that fills the cache of a decode step; None where not even one sequence fits."""
+    for batch in dict.fromkeys((request.batch, 1)):
+        asked = request.but(phase="prefill", batch=batch, tokens=request.context)
+        try:
+            return _simulated(asked, gpu, options, how, _untold, cures=False)
+        except ConfigError:
+            continue
+    return None
+
+
+def _untold(what: str, done: int, total: int) -> None:
+    """Tell nobody how far it is."""
+
+
+def _simulated(request: Llm, gpu: Gpu, options: Options, how: How, tell: Progress, *, cures: bool = True) -> LlmResult:
+    memory = plan_of(request, how)
     held_bytes = max(point.total for point in points_in_hbm(request, memory, how))
-    _check_memory(request, gpu, memory, how)
+    check_memory(request, gpu, memory, how, cures=cures)
     contexts = _contexts(request)
     steps = []
-    for i, step in enumerate((request.step(_attention(how)), *map(request.decode_step, contexts))):
+    for i, step in enumerate((request.step(attention_kind(how)), *map(request.decode_step, contexts))):
         tell("simulating steps", i, 1 + len(contexts))
         steps.append(_step(step, gpu, options, how, held_bytes))
-    result = LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())
-    return dataclasses.replace(result, advice=_advice(result, gpu, tell)) if advise else result
+    return LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())
 
 
 def _step(step: Any, gpu: Gpu, options: Options, how: How, held_bytes: int) -> StepResult:
@@ -236,141 +289,3 @@ def _contexts(request: Llm) -> tuple[int, ...]:
     points = min(DECODE_POINTS, n_steps)
     spread = (n_steps - 1) / max(1, points - 1)
     return tuple(dict.fromkeys(request.tokens + round(i * spread) for i in range(points)))
-
-
-# Memory.
-def _memory(request: Llm, how: How) -> MemoryPlan:
-    """The plan, with attention as it is done."""
-    return request.memory(_attention(how))
-
-
-def _attention(how: How) -> str:
-    """Whether attention keeps its matrices, in the words of `Llm`."""
-    return "unfused" if how.attention in UNFUSED else "fused"
-
-
-def _check_memory(request: Llm, gpu: Gpu, memory: MemoryPlan, how: How) -> None:
-    capacity = round(gpu.hbm.capacity_gb * 1e9)
-    peak = max(points_in_hbm(request, memory, how), key=lambda point: point.total)
-    if peak.total <= capacity:
-        return
-    parts = ", ".join(f"{name} {n_bytes / 1e9:.4g} GB" for name, n_bytes in peak.parts.items() if n_bytes >= 5e6)
-    cures = _cures(request, gpu, how, capacity)
-    cure = f"; fits with {', or '.join(cures)}" if cures else ""
-    raise ConfigError(
-        f"HBM of {gpu.name}: {peak.total / 1e9:.4g} GB needed by {request.model.name} ({parts}), "
-        f"at most hbm.capacity_gb = {gpu.hbm.capacity_gb:g}{cure}"
-    )
-
-
-def points_in_hbm(request: Llm, memory: MemoryPlan, how: How) -> tuple[Point, ...]:
-    """Points of a plan without the weights that lie in host memory, those of products; of these, two pieces at a time
-    are in HBM, which are small beside the rest."""
-    away = product_weight_bytes(request.model, request.weight_format) if how.stream_weights else 0
-    if not away:
-        return memory.points
-    return tuple(
-        Point(point.operation, {**point.parts, "weights": max(0, point.parts.get("weights", 0) - away)})
-        for point in memory.points
-    )
-
-
-class Change(NamedTuple):
-    """A change of what is asked that needs less memory, in the words of the command line."""
-
-    text: str
-    fields: dict[str, Any]
-    stream_weights: bool = False
-
-
-def _cures(request: Llm, gpu: Gpu, how: How, capacity: int) -> list[str]:
-    """Changes with which the phase fits, one alone or, where none does, two together."""
-    changes = _smaller(request, gpu, how)
-    for n in (1, 2):
-        several = combinations(changes, n)
-        found = [" ".join(each.text for each in some) for some in several if _fits(request, how, some, capacity)]
-        if found:
-            return found[:N_CURES]
-    return []
-
-
-def _fits(request: Llm, how: How, changes: Sequence[Change], capacity: int) -> bool:
-    """Whether the phase with all changes can be built, and fits."""
-    fields = {name: value for change in changes for name, value in change.fields.items()}
-    if len(fields) < sum(len(change.fields) for change in changes):
-        return False
-    how = dataclasses.replace(how, stream_weights=how.stream_weights or any(each.stream_weights for each in changes))
-    try:
-        other = request.but(**fields)
-        if max(point.total for point in points_in_hbm(other, _memory(other, how), how)) > capacity:
-            return False
-        other.step()
-    except ConfigError:
-        return False
-    return True
-
-
-def _smaller(request: Llm, gpu: Gpu, how: How) -> list[Change]:
-    """Changes that need less memory."""
-    one = [Change("--batch 1", {"batch": 1})] if request.batch > 1 else []
-    if request.phase == "training":
-        kept = request.training.checkpointing != "full"
-        return [*([Change("--checkpointing full", {"checkpointing": "full"})] if kept else []), *one]
-    found: list[Change] = []
-    if request.execution.kv_dtype is None and not request.model.encoder_only:
-        found.append(Change("--kv-dtype fp8_e4m3", {"kv_dtype": "fp8_e4m3"}))
-    found += [Change(f"--{_option(name)} {value}", {name: value}) for name, value in _precisions(request, gpu)]
-    if not how.stream_weights:
-        found.append(Change("--stream-weights", {}, stream_weights=True))
-    return found + one
-
-
-def _precisions(request: Llm, gpu: Gpu) -> list[tuple[str, str]]:
-    """Compression that a program can have on this GPU instead of none: (field of its execution, value)."""
-    execution = request.execution
-    if execution.measured or execution.compressed or execution.dtype == "fp32":
-        return []
-    fp8 = [("matmul_dtype", "fp8_e4m3")] if gpu.tensor.fp8_flops_per_clk_per_sm else []
-    return [("weights", "int8"), ("weights", "int4"), *fp8]
-
-
-def _option(name: str) -> str:
-    return name.replace("_", "-")
-
-
-# What would help.
-def _advice(result: LlmResult, gpu: Gpu, tell: Progress) -> tuple[dict[str, Any], ...]:
-    """The changes of the program that save most time a token, each simulated."""
-    changes = _changes(result, gpu)
-    found: list[dict[str, Any]] = []
-    for i, (text, request, how) in enumerate(changes):
-        tell("simulating what would help", i, len(changes))
-        try:
-            other = simulate_llm(request, gpu, result.options, how)
-        except ConfigError:
-            continue
-        speedup = other.tokens_per_s / result.tokens_per_s
-        if speedup >= HELPS_FROM:
-            found.append({"change": text, "time_s": other.time_s, "speedup": speedup})
-    return tuple(sorted(found, key=lambda change: -float(change["speedup"]))[:N_ADVICE])
-
-
-def _changes(result: LlmResult, gpu: Gpu) -> Sequence[tuple[str, Llm, How]]:
-    request, how, execution = result.request, result.how, result.request.execution
-    found: list[tuple[str, Llm, How]] = []
-    if how.launch != "graph":
-        found.append(("launch as a graph", request, dataclasses.replace(how, launch="graph")))
-    if execution.fusion != "full":
-        found.append(("fuse kernels fully", request.but(program="eager", fusion="full"), how))
-    if request.phase == "training":
-        if request.training.checkpointing != "none":
-            found.append(("keep all activations", request.but(checkpointing="none"), how))
-    elif execution.kv_dtype is None and not request.model.encoder_only:
-        found.append(("keep the cache in fp8", request.but(kv_dtype="fp8_e4m3"), how))
-    if request.phase != "training":
-        texts = {"weights": "store weights in {}", "matmul_dtype": "multiply in {}"}
-        found += [
-            (texts[name].format(value), request.but(**{name: value}), how) for name, value in _precisions(request, gpu)
-        ]
-    found.append(("twice the batch", request.but(batch=2 * request.batch), how))
-    return found

@@ -20,14 +20,18 @@ ASKED = {
     "fused": Llm(load_model("gemma2-9b-4layers"), "prefill", 1, tokens=512, execution=Execution(fusion="full")),
     "encoder": Llm(load_model("bert-base-2layers"), "prefill", 2, tokens=128),
     "capped": Llm(load_model("llama3-8b-3layers"), "prefill", 1, tokens=4096),
+    "answered": Llm(load_model("gpt2-2layers"), "decode", 2, context=100),
+    "hungry": Llm(load_model("llama3-8b-3layers"), "prefill", 1, tokens=4096),
+    "eager": Llm(load_model("gpt2-2layers"), "decode", 1, context=100),
     "streamed": Llm(load_model("llama3-8b-2layers"), "decode", 1, context=100),
 }
 """What is asked, by a name for it."""
 OPTIONS = {"capped": Options(sustained=True)}
-HOWS = {"streamed": How(stream_weights=True), "fused": How(launch="graph")}
+HOWS = {"streamed": How(stream_weights=True), "fused": How(launch="graph"), "eager": How(launch="eager")}
 
 
 @cache
 def sample_llm(name: str, advise: bool = False) -> LlmResult:
     """The result of one of `ASKED` on an H200."""
-    return simulate_llm(ASKED[name], load_gpu("h200_sxm"), OPTIONS.get(name), HOWS.get(name), advise=advise)
+    what = ASKED[name], load_gpu("h200_sxm"), OPTIONS.get(name), HOWS.get(name)
+    return simulate_llm(*what, advise=advise, first_token=name == "answered", steady=name == "hungry")

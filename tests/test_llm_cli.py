@@ -20,19 +20,20 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 import sim.llm
+from hwmodels.catalog import load_gpu
 from hwmodels.errors import ConfigError
 from sim.llm import SCHEMA, How
 from sim.program import LAUNCH_MODES
-from sim.schedule.attention import BACKENDS
+from sim.schedule.attention import BACKENDS, WIDEST
 from tests.command_line import ROOT, one_error, process, tilewalk
 from tests.sample_llm import ASKED, sample_llm
 from viz.commands import llm as commands
-from viz.commands import llm_options, progress
+from viz.commands import llm_options, llm_request, progress
 from viz.commands.app import app
 from viz.llm import facts, terminal
 from viz.llm.kernels import kernels_json, print_kernels, sections
-from workloads.llm import PHASES
-from workloads.models.catalog import list_models
+from workloads.llm import PHASES, Llm
+from workloads.models.catalog import list_models, load_model
 from workloads.models.counts import parameters
 from workloads.training import CHECKPOINTING, OPTIMIZERS
 
@@ -45,11 +46,22 @@ class FakeSimulate:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
         self.advised: list[bool] = []
+        self.first_tokens: list[bool] = []
 
     def __call__(
-        self, llm: Any, gpu: Any, options: Any, how: Any, *, advise: bool = False, progress: Any = None
+        self,
+        llm: Any,
+        gpu: Any,
+        options: Any,
+        how: Any,
+        *,
+        advise: bool = False,
+        first_token: bool = False,
+        steady: bool = False,
+        progress: Any = None,
     ) -> Any:
         self.asked.append((llm, gpu, options, how))
+        self.first_tokens.append(first_token)
         self.advised.append(advise)
         return sample_llm(llm.phase)
 
@@ -114,9 +126,59 @@ def test_each_phase_tells_its_times() -> None:
     assert re.search(r"first token after .* then .* a token", printed("generate"))
     assert " a step · " in printed("training")
     assert " a pass · " in printed("encoder")
-    assert "Every expert gets the same number of tokens." in printed("experts")
+    assert "Tokens choose experts at random (--balance even: as even as can be): 5.5 of 8 get any" in " ".join(
+        printed("experts").split()
+    )
     assert "weights over PCIe" in printed("streamed")
     assert "the board's power leaves" in printed("capped")
+
+
+def test_a_decode_step_tells_the_time_to_its_first_token() -> None:
+    result = sample_llm("answered")
+    assert result.prefill is not None
+    assert (result.prefill.request.phase, result.prefill.request.tokens) == ("prefill", result.request.context)
+    alone = sim.llm.simulate_llm(result.request.but(phase="prefill", tokens=100), load_gpu("h200_sxm"))
+    assert result.time_to_first_token_s == alone.time_s
+    assert "First token after" in printed("answered")
+    assert "a prefill of 2 × 100 tokens" in printed("answered")
+    found = terminal.to_json(result)
+    assert (found["time_to_first_token_us"], found["first_token_batch"]) == (alone.time_s * 1e6, 2)
+    assert sample_llm("decode").time_to_first_token_s is None
+
+
+def test_where_the_whole_batch_does_not_fit_one_sequence_is_read() -> None:
+    small = load_gpu("h200_sxm", ("hbm.capacity_gb=0.6",))
+    request = Llm(load_model("gpt2"), "decode", 8, context=1000)
+    result = sim.llm.simulate_llm(request, small, first_token=True)
+    assert result.prefill is not None
+    assert result.prefill.request.batch == 1
+
+
+@pytest.mark.parametrize(("words", "wanted"), [("", True), ("--json", True), ("--quiet", False)])
+def test_the_first_token_is_simulated_where_it_is_shown(words: str, wanted: bool, simulate: FakeSimulate) -> None:
+    tilewalk("llm", "--model", "gpt2", *words.split())
+    assert simulate.first_tokens == [wanted]
+
+
+def test_a_burst_that_the_board_does_not_hold_is_marked_and_what_it_becomes_is_told() -> None:
+    result = sample_llm("hungry")
+    assert result.steady is not None
+    assert result.power_w > result.held_w > 0.9 * result.steady.power_w
+    text = printed("hungry", price_per_hour=2.0)
+    assert f"{result.power_w:,.0f} W in a burst (the board holds 692 W)" in text
+    cost = result.steady.cost_per_million_tokens(2.0)
+    assert re.search(rf"Under long load .* {result.steady.power_w:,.0f} W, .* {cost:.3g} for a million tokens", text)
+    assert text.count("for a million tokens") == 1
+    quiet = terminal.time_line(result, 2.0)
+    assert "in a burst" in quiet
+    assert "Under long load" in quiet
+    found = terminal.to_json(result, 2.0)
+    assert found["burst"] is True
+    assert found["cost_per_million_tokens"] == cost
+    assert found["steady"]["power_w"] == result.steady.power_w
+    for name in ("decode", "capped"):
+        assert "in a burst (the" not in printed(name)
+        assert not terminal.to_json(sample_llm(name))["burst"]
 
 
 def test_shares_of_the_table_add_up_to_the_step() -> None:
@@ -153,11 +215,38 @@ def test_every_kernel_has_its_place_in_time(name: str) -> None:
         assert each.end_s - each.start_s == pytest.approx(sum(kernel.time_s for kernel in each.kernels), rel=1e-6)
 
 
+def test_streamed_weights_are_blamed_on_the_link_not_on_launches() -> None:
+    text, result = " ".join(printed("streamed").split()), sample_llm("streamed")
+    assert "launch-bound" not in text
+    assert "bound by PCIe, the GPU idle" in text
+    unused = 141e9 - facts.memory_peak(result).total
+    assert f"{unused / 1e9:.0f} GB of HBM unused" in text
+    found = terminal.to_json(result)
+    assert found["shown"]["idle_cause"] == "pcie"
+    assert found["memory"]["unused_bytes"] == unused
+
+
+def test_the_cause_of_idle_time_is_always_named() -> None:
+    """In a stream that keeps up, as in a graph, gaps are left."""
+    causes = {name: facts.idle_cause(sample_llm(name).shown) for name in ASKED}
+    assert causes["fused"] == causes["capped"] == "gaps"
+    for name in ASKED:
+        row = next(line for line in printed(name).splitlines() if line.startswith(facts.IDLE))
+        assert row.rstrip().endswith(facts.IDLE_CAUSES[causes[name]])
+
+
+def test_a_slow_host_is_blamed_for_its_launches() -> None:
+    step = sample_llm("eager").shown
+    assert facts.idle_cause(step) == "launches"
+    assert "launch-bound, the GPU idle" in printed("eager")
+    assert "launch-bound" not in printed("training"), "the host keeps up, and a graph would save nothing"
+
+
 # JSON.
 KEYS = """
 model parameters gpu phase batch execution how options time_us time_per_token_us time_to_first_token_us n_tokens
-tokens_per_s model_flops_utilisation bandwidth_utilisation energy_j power_w cost_per_million_tokens shown by_operation
-by_limiter steps memory advice versions schema
+tokens_per_s model_flops_utilisation bandwidth_utilisation energy_j power_w power_held_w burst
+cost_per_million_tokens shown by_operation by_limiter steps memory advice versions schema
 """
 
 
@@ -184,6 +273,17 @@ def test_json_adds_up(name: str) -> None:
         assert sum(share["hbm_bytes"] for share in shares) == sum(shown["hbm_bytes"].values())
     assert sum(found["memory"]["parts"].values()) == found["memory"]["peak_bytes"]
     assert found["power_w"] == pytest.approx(found["energy_j"] / found["time_us"] * 1e6)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_scripts_get_codes_and_people_get_words(name: str) -> None:
+    """The same limiters in both: "hbm_latency" and "HBM latency"."""
+    result = sample_llm(name)
+    codes = {each["name"] for each in terminal.to_json(result)["by_limiter"]}
+    assert codes == {each["limiter"] for each in kernels_json(result.shown)["kernels"]}
+    assert all(re.fullmatch(r"[a-z0-9_]+", code) for code in codes)
+    rows = terminal._limiters(result, 100).columns[0].cells
+    assert not {str(row) for row in rows} & {"hbm", "smem", "tensor", "sm_port", "cuda_cores", "l2"}
 
 
 def test_quiet_prints_one_line(simulate: FakeSimulate) -> None:
@@ -270,7 +370,7 @@ INTERFACE = """
 
 
 @pytest.mark.parametrize(
-    ("command", "own"), [("llm", "--price --figure --trace --advise --quiet"), ("kernels", "--all")]
+    ("command", "own"), [("llm", "--price --figure --trace --inside --advise --quiet"), ("kernels", "--all")]
 )
 def test_help_has_every_option(command: str, own: str) -> None:
     text = tilewalk(command, "--help").stdout
@@ -304,7 +404,9 @@ def test_folded_times_add_up() -> None:
 
 def test_experts_are_folded() -> None:
     step = sample_llm("experts").shown
-    assert max(row.times for section in sections(step) for row in section.rows) >= 6
+    assert (
+        max(row.times for section in sections(step) for row in section.rows) == 4
+    )  # of 8 picks on 6 experts, 4 have one
 
 
 def test_kernels_are_listed_with_all_columns_in_a_pipe(simulate: FakeSimulate) -> None:
@@ -363,25 +465,34 @@ REFUSED = {
     f"{LLAMA} --phase training --kv-dtype fp8_e4m3": ("--kv-dtype with --phase training",),
     f"{LLAMA} --phase training --stream-weights": ("--stream-weights with --phase training",),
     f"{LLAMA} --checkpointing full": ("--checkpointing with --phase prefill", "training"),
-    f"{LLAMA} --program measured --fusion full": ("fusion = 'full'", "measured"),
+    f"{LLAMA} --program measured --fusion full": ("--fusion full", "--program measured"),
+    f"{LLAMA} --low-rank 64 --weights int4": ("--low-rank 64: alone",),
+    f"{LLAMA} --compress-head": ("--compress-head: needs", "--matmul-dtype"),
+    f"{LLAMA} --lora-adapters 4": ("--lora-adapters 4: needs --lora-rank",),
+    f"{LLAMA} --matmul-dtype int8 --weights int4": ("--matmul-dtype int8: not with int4",),
     f"{LLAMA} --clock 1500 --sustained": ("--clock with --sustained",),
     f"{LLAMA} --advise --quiet": ("--advise with --quiet",),
     f"{LLAMA} --clock 5": ("--clock", "'5'", "100 to 10000 MHz"),
     f"{LLAMA} --price nan": ("--price", "'nan'", "0.001 to 1000000"),
     f"{LLAMA} --price 0": ("--price", "'0'"),
-    f"{LLAMA} --dtype fp8": ("dtype", "'fp8'", "bf16, fp16, fp32"),
-    f"{LLAMA} --kv-dtype int4": ("kv_dtype", "'int4'"),
+    f"{LLAMA} --dtype fp8": ("--dtype fp8", "bf16, fp16, fp32"),
+    f"{LLAMA} --kv-dtype int4": ("--kv-dtype int4",),
     f"{LLAMA} --page 0": ("--page", "'0'"),
     f"{LLAMA} --launch often": ("--launch", "'often'", "graph"),
     f"{LLAMA} --attention none": ("--attention", "'none'", "flash"),
-    f"{LLAMA} --fusion some": ("fusion", "'some'"),
+    f"{LLAMA} --fusion some": ("--fusion some",),
     f"{LLAMA} --gpu h300": ("GPU", "'h300'", "h200_sxm"),
     f"{LLAMA} --figure out.bmp": ("--figure", ".png, .svg, .pdf"),
+    f"{LLAMA} --inside down": ("--inside down", "needs --trace"),
     f"{LLAMA} --trace /": ("--trace", "not of a folder"),
-    f"{LLAMA} --phase training --checkpointing half": ("checkpointing", "'half'"),
+    f"{LLAMA} --phase training --checkpointing half": ("checkpointing", "half"),
     f"{LLAMA} --phase training --accumulated 0": ("--accumulated", "'0'"),
     f"{LLAMA} more": ("unexpected extra argument",),
-    "llm --model bert-base --phase decode": ("phase = 'decode'", "bert-base", "no cache"),
+    "llm --model bert-base --phase decode": ("--phase decode", "bert-base", "no cache"),
+    f"{LLAMA} --prune-ffn 1": ("--prune-ffn", "'1'", "0 to 0.99"),
+    f"{LLAMA} --prune-heads half": ("--prune-heads", "'half'"),
+    f"{LLAMA} --balance even": ("--balance with llama3-8b", "no experts"),
+    "llm --model mixtral-8x7b --balance odd": ("--balance odd", "random, even"),
     "llm --model bert-base --page 16": ("--page with bert-base",),
     "llm --model bert-base --kv-dtype int8": ("--kv-dtype with bert-base",),
     "kernels --model bert-base --phase generate": ("bert-base",),
@@ -396,26 +507,67 @@ def test_a_refusal_says_what_and_why_before_anything_is_simulated(line: str, sim
     assert simulate.asked == []
 
 
+def test_type_and_attention_follow_the_gpu_where_nothing_is_said(simulate: FakeSimulate) -> None:
+    text = tilewalk("llm", "--model", "gpt2", "--gpu", "t4").stdout
+    llm, _, _, how = simulate.asked[0]
+    assert (llm.execution.dtype, how.attention) == ("fp16", "unfused")
+    assert "In fp16, as t4 has no bf16." in text
+    assert "Attention is not fused, as t4 has no FlashAttention." in text
+    done = tilewalk("llm", "--model", "gpt2", "--dtype", "fp32", "--quiet")
+    assert simulate.asked[1][3].attention == "unfused"
+    assert "FlashAttention takes no fp32" in done.stderr
+    tilewalk("llm", "--model", "gpt2", "--gpu", "t4", "--attention", "math", "--dtype", "fp32")
+    assert (simulate.asked[2][0].execution.dtype, simulate.asked[2][3].attention) == ("fp32", "math")
+
+
+def test_the_balance_of_experts_arrives(simulate: FakeSimulate) -> None:
+    tilewalk("llm", "--model", "mixtral-8x7b", "--balance", "even")
+    tilewalk("llm", "--model", "mixtral-8x7b")
+    assert [asked[0].execution.balance for asked in simulate.asked] == ["even", "random"]
+
+
+def test_pruning_arrives_and_is_told(simulate: FakeSimulate) -> None:
+    text = tilewalk("llm", "--model", "llama3-8b", "--prune-ffn", "0.5", "--prune-heads", "0.25").stdout
+    model = simulate.asked[0][0].model
+    assert (model.d_ff, model.heads, model.kv_heads) == (7168, 24, 6)
+    assert "7,168 of 14,336 wide in the feed-forward, 24 of 32 heads" in " ".join(text.split())
+
+
+def test_the_widest_head_is_that_of_the_kernels() -> None:
+    assert llm_request.WIDEST == WIDEST
+
+
 FITS_NOT = {
     "--model gpt3-175b": ("359", "hbm.capacity_gb = 141", "--stream-weights"),
     "--model llama3-70b --phase decode --batch 64 --context 8000": ("KV", "141"),
     "--model gpt2 --batch 1000 --tokens 1000": ("batch x tokens = 1000 x 1000", "262144"),
     "--model gpt2 --phase generate --batch 65536 --tokens 8": ("batch x tokens = 65536 x 8", "262144"),
-    "--model gpt2 --attention unfused --batch 20000 --tokens 2": ("batch = 20000", "5461", "12 heads"),
-    "--model llama3-8b --lora-rank 5000": ("lora_rank = 5000", "from 1 to 4096"),
-    "--model llama3-8b --low-rank 5000": ("low_rank = 5000", "from 1 to 4096"),
-    "--model llama3-8b --phase decode --batch 4 --lora-rank 8 --lora-adapters 5": ("lora_adapters = 5", "from 1 to 4"),
-    "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 1"),
-    "--model gpt2 --gpu t4": ("bf16", "t4", "fp16"),
-    "--model gpt2 --dtype fp32": ("fp32", "math"),
-    "--model gpt2 --gpu t4 --dtype fp16": ("math", "t4"),
+    "--model gpt2 --attention unfused --batch 20000 --tokens 2": (
+        "batch = 20000",
+        "5461",
+        "12 heads and --attention unfused",
+    ),
+    "--model llama3-8b --lora-rank 5000": ("--lora-rank 5000", "from 1 to 4096"),
+    "--model llama3-8b --phase decode --batch 4 --lora-rank 8 --lora-adapters 5": ("--lora-adapters 5", "from 1 to 4"),
+    "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 2", "--tokens 535"),
+    "--model gpt2 --gpu t4 --dtype bf16": ("--dtype bf16", "t4", "fp16"),
+    "--model gpt2 --dtype fp32 --attention flash": ("--dtype fp32 with --attention flash", "math"),
+    "--model gpt2 --gpu t4 --attention flash": ("--attention flash: must be unfused or math on t4",),
+    "--model llama3-8b --page 16 --attention math": ("--page 16: must not be given with --attention math",),
+    "--model llama3-8b --low-rank 5000": ("--low-rank 5000", "1 to 4096"),
+    "--model llama3-8b --matmul-dtype fp8_e4m3 --gpu a100_sxm_80gb": ("--matmul-dtype fp8_e4m3: a100",),
+    "--model gpt2 --phase training --attention cudnn": ("--attention cudnn with --phase training",),
 }
+INNER_NAMES = (
+    r"backend|workload gemm|\(execution\)|\(attention\)|(?<!-)\b(kv_dtype|low_rank|matmul_dtype|compress_head) ="
+)
 
 
 @pytest.mark.parametrize("words", FITS_NOT)
 def test_what_does_not_fit_the_gpu_is_refused(words: str) -> None:
     error = one_error(tilewalk("llm", *words.split(), "--quiet")).replace("kv_cache", "KV cache")
     assert [text for text in FITS_NOT[words] if text not in error] == []
+    assert not re.search(INNER_NAMES, error)
 
 
 CONFIG: dict[str, Any] = {
@@ -505,6 +657,7 @@ BUSY = """
 import sys, ctypes
 sys.path.insert(0, {root!r})
 import sim.llm
+from hwmodels.catalog import load_gpu
 from viz.commands import llm
 llm.engine_needs_compiling = lambda: False
 def simulate(*_, **__):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from tests.sample_llm import ASKED, sample_llm
 from tests.test_pictures import drawn_texts
 from viz.llm import facts
 from viz.llm.charts import _bars
+from viz.llm.kernels import shown_only
 from viz.llm.layer import MAX_ROWS, _chosen, middle_layer, passages
 from viz.llm.roofline import draw_roofline, edge, marks
 from viz.llm.sheet import figure, save_figure
-from viz.llm.trace import PID_INSIDE, chosen, write_trace
+from viz.llm.trace import KERNELS, LAYERS, OPERATIONS, chosen, write_trace
+from viz.trace import PID_STREAM
 
 US = 1e6
 
@@ -149,12 +152,57 @@ def test_one_kernel_of_each_kind_is_shown_from_inside(tmp_path: Path) -> None:
     trace, _ = written("decode", tmp_path / "t.json")
     insides = chosen(result)
     assert [facts.kind_of(inside.placed.ran.operation.work) for inside in insides] == ["gemm", "attention"]
-    for i, inside in enumerate(insides):
+    threads = names(trace, "thread_name")
+    for inside in insides:
         assert inside.kernel.time_s == inside.placed.main.time_s
-        spans = slices(trace, PID_INSIDE + i)
+        tids = {tid for (pid, tid), name in threads.items() if pid == PID_STREAM and name.startswith(inside.title)}
+        spans = [event for event in slices(trace, PID_STREAM) if event["tid"] in tids]
         assert len(spans) == len(inside.kernel.spans if inside.kernel.spans is not None else ())
         assert min(event["ts"] for event in spans) >= inside.placed.start_s * US - 1e-5
         assert max(event["ts"] + event["dur"] for event in spans) <= inside.placed.end_s * US + 1e-5
+    assert trace["otherData"]["without_inside"]
+
+
+def names(trace: dict[str, Any], kind: str) -> dict[tuple[int, int], str]:
+    return {(e["pid"], e["tid"]): e["args"]["name"] for e in trace["traceEvents"] if e["name"] == kind}
+
+
+def test_layers_hold_their_operations_and_operations_their_kernels(tmp_path: Path) -> None:
+    trace, _ = written("decode", tmp_path / "t.json")
+    layers, operations, kernels = (slices(trace, PID_STREAM, tid) for tid in (LAYERS, OPERATIONS, KERNELS))
+    assert [each["name"] for each in layers] == ["embedding", *(f"layer {i}" for i in range(4)), "head"]
+    for outer, inner in ((layers, operations), (operations, kernels)):
+        assert sum(each["args"]["kernels"] for each in outer) == len(kernels)
+        for each in inner:
+            assert any(
+                o["ts"] - 1e-5 <= each["ts"] and each["ts"] + each["dur"] <= o["ts"] + o["dur"] + 1e-5 for o in outer
+            )
+    reduced = [each for each in kernels if each["name"] == "split-K reduction"]
+    assert all(each["args"]["operation"] in {o["name"] for o in operations} for each in reduced)
+
+
+@pytest.mark.parametrize(("name", "linked"), [("decode", False), ("streamed", True)])
+def test_processes_in_which_nothing_happens_are_left_out(name: str, linked: bool, tmp_path: Path) -> None:
+    trace, _ = written(name, tmp_path / "t.json")
+    assert ("PCIe" in names(trace, "process_name").values()) is linked
+    used = {event["pid"] for event in trace["traceEvents"] if event["ph"] != "M"}
+    assert {pid for pid, _ in names(trace, "process_name")} == used
+
+
+def test_a_named_operation_is_shown_from_inside(tmp_path: Path) -> None:
+    trace, _ = written("decode", tmp_path / "t.json", inside="out")
+    assert [text.partition(":")[0] for text in trace["otherData"]["inside"]] == ["out of layer 1"]
+    (head,) = chosen(sample_llm("decode"), "head")
+    assert head.title == "head"
+    with pytest.raises(ConfigError, match=r"--inside attention norm: must be one of .*down"):
+        chosen(sample_llm("decode"), "attention norm")
+
+
+def test_a_generation_says_which_step_is_shown(tmp_path: Path) -> None:
+    trace, _ = written("generate", tmp_path / "t.json")
+    assert re.fullmatch(r"a decode step behind \d+ tokens", trace["otherData"]["shown"])
+    assert "--phase prefill" in shown_only(sample_llm("generate"))
+    assert shown_only(sample_llm("decode")) == ""
 
 
 def test_a_kernel_under_a_cap_is_replayed_at_it() -> None:
@@ -172,4 +220,5 @@ def test_the_trace_keeps_to_its_size(tmp_path: Path) -> None:
     assert dropped > 0
     assert trace["otherData"]["spans_dropped_by_size_bound"] == dropped
     assert (tmp_path / "part.json").stat().st_size <= size
-    assert len(slices(trace, 3)) == len(slices(whole, 3))
+    for tid in (KERNELS, OPERATIONS, LAYERS):
+        assert len(slices(trace, PID_STREAM, tid)) == len(slices(whole, PID_STREAM, tid))

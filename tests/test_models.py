@@ -476,3 +476,18 @@ def test_a_pass_in_two_pieces_costs_the_same(model: Model, batch: int, first: in
 
 def test_each_pair_of_variants_differs():
     assert all(a != b for a, b in combinations(VARIANTS, 2))
+
+
+def test_pruning_leaves_smaller_dense_shapes():
+    """Llama-3-8B: half of 14,336 is 7,168; a quarter of its 8 groups of 4 heads leaves 6."""
+    whole = load_model("llama3-8b")
+    half = whole.pruned(ffn=0.5, heads=0.25)
+    assert (half.d_ff, half.heads, half.kv_heads, half.head_dim) == (7168, 24, 6, 128)
+    fewer = parameters(whole).ffn + parameters(whole).attention - parameters(half).ffn - parameters(half).attention
+    assert fewer == 32 * (3 * 4096 * 7168 + 2 * 4096 * 8 * 128 + 2 * 4096 * 2 * 128)
+    assert whole.pruned() == whole
+    assert whole.pruned(ffn=0.3).d_ff % 64 == 0
+    assert whole.pruned(heads=0.99).kv_heads == 1
+    for fraction in (1, -0.1, True, float("nan")):
+        with pytest.raises(ConfigError, match="must be a fraction"):
+            whole.pruned(ffn=fraction)

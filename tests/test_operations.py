@@ -12,7 +12,7 @@ from workloads.forward import decode, prefill
 from workloads.fusion import with_chains
 from workloads.gemm import Gemm
 from workloads.llm import Llm
-from workloads.models.counts import forward_flops, kv_cache_bytes, parameters, training_flops
+from workloads.models.counts import experts_used, forward_flops, kv_cache_bytes, parameters, training_flops
 from workloads.operations import Operation, Step, Tensor
 from workloads.stream import Stream
 from workloads.training import Training, backward_step, forward_step, optimizer_step, training_step
@@ -160,6 +160,32 @@ def test_experts_share_tokens_evenly():
     assert {work.m for work in downs if isinstance(work, Gemm)} == {25}
     one = decode(load_model("mixtral-8x7b").with_layers(1), Execution(), 1, 10)
     assert sum(each.name.endswith("down") for each in one.operations) == 2
+
+
+def test_at_random_as_many_experts_are_read_as_are_expected():
+    """8 (1 - (3/4)^4) = 5.47 of 8 for 4 tokens that pick 2 each: layers take turns, and no pick is lost."""
+    mixtral = load_model("mixtral-8x7b")
+    for fusion, even in (("none", 8), ("full", 8)):
+        steps = {
+            balance: decode(mixtral, Execution(fusion=fusion, balance=balance), 4, 10) for balance in ("random", "even")
+        }
+        read = {balance: sum(_experts(step).values()) / 32 for balance, step in steps.items()}
+        assert read["even"] == even
+        assert read["random"] == pytest.approx(experts_used(mixtral, 4), abs=0.5 / 32)
+    eager = decode(mixtral, Execution(), 4, 10)
+    rows = [each.work.m for each in eager.operations if each.name.endswith("down") and isinstance(each.work, Gemm)]
+    assert sum(rows) == 32 * 4 * 2
+    assert {sum(_experts(prefill(mixtral, Execution(), 1, 512)).values())} == {32 * 8}
+    assert set(_experts(decode(mixtral, Execution(), 1, 10)).values()) == {2}
+
+
+def _experts(step: Step) -> dict[int, int]:
+    """Layer -> experts whose last product runs."""
+    found: dict[int, int] = {}
+    for each in step.operations:
+        if each.name.endswith("down") and isinstance(each.work, Gemm):
+            found[each.layer] = found.get(each.layer, 0) + each.work.batch
+    return found
 
 
 # Chains.

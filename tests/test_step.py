@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -11,8 +12,10 @@ import pytest
 
 from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
+from sim.advice import N_ADVICE, N_LOSSY, precisions
 from sim.call import Options
-from sim.llm import How, LlmResult, points_in_hbm, simulate_llm
+from sim.fitting import peak_bytes, points_in_hbm
+from sim.llm import How, LlmResult, simulate_llm
 from sim.operation import Kernels
 from sim.power import limit_w
 from sim.residency import STEPS, L2Contents, distinct_bytes, kept_part
@@ -227,6 +230,26 @@ def test_a_model_that_does_not_fit_is_refused_with_what_would():
         simulate_llm(Llm(LLAMA, "training", 4, 8192, training=Training(optimizer="adamw")), gpu("h200_sxm"))
 
 
+@pytest.mark.parametrize("size", ["batch", "context"])
+def test_the_largest_size_that_fits_is_named(size: str):
+    request = Llm(LLAMA, "decode", batch=256, context=4096)
+    with pytest.raises(ConfigError) as refused:
+        simulate_llm(request, gpu("h200_sxm"))
+    found = re.search(rf"--{size} (\d+)", str(refused.value))
+    assert found is not None
+    most = int(found[1])
+    assert peak_bytes(request.but(**{size: most}), How()) <= 141e9 < peak_bytes(request.but(**{size: most + 1}), How())
+
+
+def test_where_one_gpu_is_not_enough_it_says_how_many_are():
+    with pytest.raises(
+        ConfigError, match=r"no option makes it fit one GPU: .* memory of 9 of them, 5 with --optimizer"
+    ):
+        simulate_llm(Llm(load_model("llama3-70b"), "training"), gpu("h200_sxm"))
+    with pytest.raises(ConfigError, match=r"fits with --attention flash, or .*--batch"):
+        simulate_llm(Llm(LLAMA, batch=16, tokens=8192), gpu("h200_sxm"), how=How(attention="math"))
+
+
 def test_only_changes_that_can_be_built_are_named():
     odd = tiny(d_model=2112, d_ff=8448)  # no whole groups of 128
     small = load_gpu("h200_sxm", ("hbm.capacity_gb=0.25",))
@@ -296,11 +319,42 @@ def test_advice_is_simulated_and_helps():
     result = simulate_llm(Llm(SMALL, "decode", context=512), gpu("h200_sxm"), how=How(launch="eager"), advise=True)
     changes = [change["change"] for change in result.advice]
     assert "launch as a graph" in changes
-    assert len(changes) <= 3
+    assert len(changes) <= N_ADVICE + N_LOSSY
     graph = next(change for change in result.advice if change["change"] == "launch as a graph")
     again = simulate_llm(result.request, gpu("h200_sxm"), how=replace(result.how, launch="graph"))
     assert graph["time_s"] == again.time_s
     assert graph["speedup"] == pytest.approx(result.time_s / again.time_s)
+
+
+def test_the_library_of_attention_is_advised_and_a_small_cache_with_it():
+    request = Llm(LLAMA, "decode", batch=128, context=8000, execution=Execution(fusion="full", weights="int4"))
+    result = simulate_llm(request, gpu("h200_sxm"), how=How(launch="graph"), advise=True)
+    lossless, lossy = ([each for each in result.advice if each["lossless"] is flag] for flag in (True, False))
+    attention = next(each for each in lossless if "cuDNN (measured on h200_sxm)" in each["change"])
+    again = simulate_llm(request, gpu("h200_sxm"), how=How(launch="graph", attention="cudnn"))
+    assert attention["speedup"] == pytest.approx(result.time_s / again.time_s)
+    cache = next(each for each in lossy if "cache in fp8" in each["change"])
+    assert cache["speedup"] > attention["speedup"] > 1.3
+    assert "cuDNN" in cache["change"]
+
+
+def test_advice_names_each_kind_once_and_lossless_first():
+    request = Llm(LLAMA, "decode", batch=8, context=1000)
+    told = simulate_llm(request, gpu("h200_sxm"), advise=True).advice
+    assert sum("weights in" in each["change"] or "multiply" in each["change"] for each in told) == 1
+    assert [each["lossless"] for each in told] == sorted((each["lossless"] for each in told), reverse=True)
+
+
+def test_training_is_advised_to_keep_activations():
+    request = Llm(load_model("gpt2-3layers"), "training", 2, tokens=128, training=Training(checkpointing="full"))
+    changes = [each["change"] for each in simulate_llm(request, gpu("h200_sxm"), advise=True).advice]
+    assert "keep all activations" in changes
+
+
+def test_sparsity_is_tried_only_where_tensor_cores_have_it():
+    request = Llm(SMALL, execution=Execution(dtype="fp16"))
+    for name, has in (("h200_sxm", True), ("v100_sxm2_32gb", False)):
+        assert any("2:4" in text for text, _ in precisions(request, gpu(name))) is has
 
 
 def test_experts_that_get_no_token_are_not_run():

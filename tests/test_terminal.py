@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from hwmodels import list_gpus, load_gpu, rows
+from hwmodels.catalog import resolved
 from sim.result import Result
 from tests.sample_result import reduction_kernel, sample_config, sample_kernel, sample_result
 from viz.explain import CHART_WIDTH, explain, print_explanation
@@ -23,6 +24,7 @@ JSON_KEYS = [
     "end_to_end_us",
     "energy_j",
     "power_w",
+    "burst",
     "limiter",
     "sm_cycles",
     "sm_mhz",
@@ -300,3 +302,13 @@ def test_the_walk_of_a_split_persistent_kernel(tmp_path: Path) -> None:
     assert "cluster of 2 × 1" in text
     assert "fp32 partial sums" in text
     assert "also runs split_k_reduce, for 24.6 µs" in text
+
+
+def test_power_that_the_board_does_not_hold_is_marked() -> None:
+    """The H200 holds 98.8 % of 700 W."""
+    for joules, marked in ((0.7, True), (0.6, False)):
+        kernel = replace(sample_kernel(), time_s=1e-3, energy_j={"tensor": joules})
+        result = replace(sample_result(), kernels=(kernel,), time_s=1e-3, gpu=resolved(load_gpu("h200_sxm")))
+        text = " ".join(printed(print_result, result, 100).split())
+        assert (f"{1e3 * joules:,.0f} W in a burst (the board holds 692 W)" in text) is marked
+        assert to_json(result)["burst"] is marked

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from sim.limiter import limiter_words
 from sim.result import WINDOW_FIELDS, HostSpan, Result
 from workloads.dtypes import BYTES
 
@@ -45,22 +46,6 @@ LIMITER_PLACES = {
     "host": "pcie",
 }
 """Limiter -> the part of the hierarchy that pictures highlight; anything else is a matter of the SMs."""
-
-
-LIMITER_WORDS = {
-    "tensor": "the tensor cores",
-    "mma": "the tensor cores",
-    "cuda_cores": "the CUDA cores",
-    "softmax": "softmax",
-    "conversion": "converting keys and values",
-    "l2": "L2 bandwidth",
-    "hbm": "HBM bandwidth",
-    "sm_port": "the SM ports",
-    "smem": "shared-memory bandwidth",
-    "hbm latency": "HBM latency",
-    "l2 latency": "L2 latency",
-    "pcie": "PCIe",
-}
 
 
 @dataclass(frozen=True)
@@ -119,6 +104,13 @@ class Level:
             return None
         times = [flow.n_bytes / flow.peak_bytes_per_s for flow in flows if flow.peak_bytes_per_s]
         return max(times) if self.key == "sm" else sum(times)
+
+
+def burst_beyond_w(result: Result) -> float | None:
+    """Watts that the board holds for long, where the kernels took more; None where they did not."""
+    board, fraction = (gpu_value(result, f"power.{name}") for name in ("board_w", "sustained_fraction"))
+    held_w = board * fraction if board and fraction else math.inf
+    return held_w if result.power_w > held_w else None
 
 
 def gpu_value(result: Result, key: str, default: Any = None) -> Any:
@@ -256,7 +248,7 @@ def limiter_place(result: Result) -> str:
 
 def limiter_text(result: Result) -> str:
     """The limiter in words; one that pictures do not know as it stands."""
-    return LIMITER_WORDS.get(result.limiter, result.limiter)
+    return limiter_words(result.limiter)
 
 
 def hit_rate(result: Result) -> float | None:

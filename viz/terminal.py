@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.limiter import limiter_code
 from sim.result import SCHEMA, HostSpan, Result
 from viz import levels, words
 
@@ -235,7 +236,8 @@ def _energy(result: Result) -> list[str]:
         for name, joules in parts
         if joules >= SMALLEST_PART * total_j
     ]
-    return [f"{words.energy_text(result.energy_j)}, {result.power_w:,.0f} W: {', '.join(shares)}"]
+    power = words.power_text(result.power_w, levels.burst_beyond_w(result))
+    return [f"{words.energy_text(result.energy_j)}, {power}: {', '.join(shares)}"]
 
 
 def _kernel(result: Result) -> str:
@@ -401,7 +403,8 @@ def to_json(result: Result) -> dict[str, Any]:
         "end_to_end_us": result.end_to_end_s * 1e6,
         "energy_j": _energy_by_part(result),
         "power_w": result.power_w,
-        "limiter": result.limiter,
+        "burst": levels.burst_beyond_w(result) is not None,
+        "limiter": limiter_code(result.limiter),
         "sm_cycles": main.sm_cycles,
         "sm_mhz": main.sm_mhz,
         "flops": result.flops,

@@ -176,6 +176,10 @@ class Tracks:
     """(SM, slot, group) -> [thread, when it is free again] of each of its tracks."""
     n_threads: int = 0
     pid: int = PID_SMS
+    prefix: str = ""
+    """Of the names of threads."""
+    order: int = 0
+    """Added to where a thread is listed."""
 
     def place(self, owner: tuple[int, int, str], start_ps: int, end_ps: int) -> int:
         """Thread of the owner's first track that is free at `start_ps`; it is taken until `end_ps`."""
@@ -192,19 +196,19 @@ class Tracks:
     def _name(self, owner: tuple[int, int, str], tid: int, number: int) -> None:
         sm, slot, group = owner
         order = ((sm * 64 + slot) * 2 + (group == "load")) * 64 + number
-        text = f"SM {sm} slot {slot} {group}{f' {number}' if group == 'load' or number > 1 else ''}"
+        text = f"{self.prefix}SM {sm} slot {slot} {group}{f' {number}' if group == 'load' or number > 1 else ''}"
         self.names.append(label_entry("thread_name", self.pid, tid, text))
-        self.names.append(label_entry("thread_sort_index", self.pid, tid, order))
+        self.names.append(label_entry("thread_sort_index", self.pid, tid, self.order + order))
 
 
-def fitting(starts: Iterable[tuple[KernelResult, int]], room: int, pid: int = PID_SMS) -> Tracks:
+def fitting(starts: Iterable[tuple[KernelResult, int]], room: int, tracks: Tracks | None = None) -> Tracks:
     """The earliest spans of kernels, each with its start (ps), that fit `room` bytes together with the names of their
-    tracks."""
-    tracks = Tracks(pid=pid)
+    tracks; put into `tracks`."""
+    tracks = tracks or Tracks()
     for start_ps, end_ps, kind, sm, slot, tile, k in _ordered_spans(starts):
         n_names = len(tracks.names)
         tid = tracks.place((sm, slot, "load" if kind == "load" else "consumer"), start_ps, end_ps)
-        entry = slice_entry(kind, (pid, tid), (start_ps, end_ps), {"tile": tile, "k": k})
+        entry = slice_entry(kind, (tracks.pid, tid), (start_ps, end_ps), {"tile": tile, "k": k})
         room -= size_of(entry) + sum(map(size_of, tracks.names[n_names:]))
         if room < 0:
             del tracks.names[n_names:]

@@ -50,6 +50,11 @@ def time_text(time_s: float) -> str:
     return _scaled(time_s, "s", ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n"), (1e-12, "p"), (1e-15, "f")))
 
 
+def power_text(watts: float, held_w: float | None = None) -> str:
+    """Watts; of a burst that takes more than the board holds for long (`held_w`), with these."""
+    return f"{watts:,.0f} W" if held_w is None else f"{watts:,.0f} W in a burst (the board holds {held_w:,.0f} W)"
+
+
 def energy_text(joules: float) -> str:
     """Joules with a prefix: 0.0123 -> "12.3 mJ"."""
     return _scaled(joules, "J", ((1.0, ""), (1e-3, "m"), (1e-6, "µ"), (1e-9, "n")))

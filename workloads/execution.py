@@ -14,6 +14,7 @@ from workloads.weights import WeightFormat
 WHERE = "execution"
 PROGRAMS = ("eager", "measured")
 FUSIONS = ("none", "epilogue", "full")
+BALANCES = ("random", "even")
 DTYPES = ("bf16", "fp16", "fp32")
 MATMUL_DTYPES = ("fp8_e4m3", "fp8_e5m2", "int8")
 INT4_GROUP = 128
@@ -41,6 +42,9 @@ class Execution:
     instead of each. `lora_rank`: each has unmerged adapters of this rank, `lora_adapters` over the rows (a merged one
     costs nothing: ask for none).
 
+    `balance`: how many experts of a mixture get any of a step's tokens, "even" (as many as can) or "random" (as many as
+    are expected where each token picks at random); these share them evenly.
+
     Raises `ConfigError` for a value outside its range and for what does not go together.
     """
 
@@ -56,11 +60,13 @@ class Execution:
     lora_rank: int | None = None
     lora_adapters: int = 1
     low_rank: int | None = None
+    balance: str = "random"
 
     def __post_init__(self) -> None:
         check_choice("program", self.program, PROGRAMS, WHERE)
         check_choice("fusion", self.fusion, FUSIONS, WHERE)
         check_choice("dtype", self.dtype, DTYPES, WHERE)
+        check_choice("balance", self.balance, BALANCES, WHERE)
         if self.kv_dtype is not None:
             check_choice("kv_dtype", self.kv_dtype, CACHE_DTYPES, WHERE)
         if self.page is not None:

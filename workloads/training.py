@@ -76,7 +76,8 @@ def backward_step(
 def optimizer_step(model: Model, execution: Execution, training: Training) -> Step:
     """The optimizer's update of every parameter."""
     check_optimizer(execution, training)
-    builder = _forward(model, execution, training, 1, max(1, model.n_experts))  # so that no expert goes without tokens
+    even = replace(execution, balance="even")
+    builder = _forward(model, even, training, 1, max(1, model.n_experts))  # so that no expert goes without tokens
     operation = _optimizer(builder, training)
     names = {name for _, name in operation.reads} | set(operation.writes)
     tensors = {name: builder.tensors[name] for name in builder.tensors if name in names}

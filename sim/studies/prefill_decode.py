@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
+from sim.limiter import limiter_words
 from sim.llm import LlmResult
 from sim.step import peak_flops_per_s
 from sim.studies import runs
@@ -74,6 +75,6 @@ def _work(name: str, result: LlmResult) -> tuple[Cell, ...]:
 
 def _point(name: str, result: LlmResult) -> tuple[Cell, ...]:
     step = result.shown
-    flops, limiter = step.step.model_flops, result.by_limiter()[0].name
+    flops, limiter = step.step.model_flops, limiter_words(result.by_limiter()[0].name)
     shares = step.model_flops_utilisation, step.bandwidth_utilisation
     return name, flops / runs.step_hbm_bytes(step), flops / step.wall_s, *shares, limiter

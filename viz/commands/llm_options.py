@@ -13,7 +13,7 @@ import typer
 from sim.program import LAUNCH_MODES
 from viz.commands.options import GPU, SET, Word, one_of, option
 from workloads.attention import CACHE_DTYPES
-from workloads.execution import DTYPES, FUSIONS, MATMUL_DTYPES, PROGRAMS
+from workloads.execution import BALANCES, DTYPES, FUSIONS, MATMUL_DTYPES, PROGRAMS
 from workloads.packing import FORMATS
 
 PHASES: tuple[str, ...] = ("prefill", "decode", "generate", "training")
@@ -64,7 +64,9 @@ class StepOptions:
     new_tokens: Annotated[Word, option("Tokens of each sequence to generate; 128 where not given", "N")] = None
     program: Annotated[str, one_of("Program that launches the kernels", PROGRAMS)] = "eager"
     fusion: Annotated[str, one_of("What is fused into one kernel", FUSIONS)] = "none"
-    dtype: Annotated[str, one_of("Type of weights and activations", DTYPES)] = "bf16"
+    dtype: Annotated[Word, one_of("Type of weights and activations; bf16, or fp16 where the GPU has none", DTYPES)] = (
+        None
+    )
     kv_dtype: Annotated[Word, one_of("Type of the cache, if another", CACHE_DTYPES)] = None
     page: Annotated[Word, option("Tokens of a block of a paged cache", "N")] = None
     weights: Annotated[str, one_of("How weights of linear layers are stored", FORMATS)] = "dense"
@@ -72,9 +74,14 @@ class StepOptions:
     compress_head: Annotated[bool, option("Compress the head too", None, "--compress-head")] = False
     matmul_dtype: Annotated[Word, one_of("Type of weights and activations in products", MATMUL_DTYPES)] = None
     low_rank: Annotated[Word, option("Two factors of this rank instead of each linear layer", "R")] = None
+    prune_ffn: Annotated[Word, option("Part of every feed-forward's width to leave out", "FRACTION")] = None
+    prune_heads: Annotated[Word, option("Part of every layer's heads to leave out", "FRACTION")] = None
     lora_rank: Annotated[Word, option("Unmerged adapters of this rank beside each linear layer", "R")] = None
     lora_adapters: Annotated[Word, option("Adapters that the sequences are spread over", "N")] = None
-    attention: Annotated[str, one_of("Library that attention comes from", BACKENDS)] = "flash"
+    balance: Annotated[Word, one_of("How tokens choose experts, random where not given", BALANCES)] = None
+    attention: Annotated[
+        Word, one_of("Library that attention comes from; flash, or unfused where that has no kernel", BACKENDS)
+    ] = None
     launch: Annotated[str, one_of("How kernels are launched", LAUNCH_MODES)] = "stream"
     checkpointing: Annotated[Word, one_of("Activations that backward computes again", CHECKPOINTING)] = None
     optimizer: Annotated[Word, one_of("Optimizer, with or without fp32 weights", OPTIMIZERS)] = None
@@ -97,6 +104,7 @@ class LlmOptions(StepOptions):
         Word, option("Draw a layer, breakdown, memory and roofline into a .png, .svg or .pdf file", "FILE")
     ] = None
     trace: Annotated[Word, option("Write a trace for Perfetto or Chrome", "FILE")] = None
+    inside: Annotated[Word, option("Operation whose kernel the trace shows from inside", "NAME")] = None
     advise: Annotated[
         bool | None,
         typer.Option("--advise/--no-advise", help="Simulate what would help; by default where a screen is printed."),

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from hwmodels.errors import ConfigError
 from sim.program import LAUNCH_MODES
 from viz.commands.llm_options import BACKENDS, PHASES, PHASES_OF, StepOptions
-from viz.commands.values import choice, integer, mhz, optional_integer
+from viz.commands.llm_words import in_options
+from viz.commands.values import choice, integer, mhz, number, optional_integer
 from workloads.attention import MAX_BATCH, MAX_TOKENS
-from workloads.execution import Execution
+from workloads.execution import BALANCES, Execution
 from workloads.gemm import MAX_DIMENSION
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from workloads.models.model import Model
     from workloads.training import Training
 
+USUAL_DTYPE, USUAL_ATTENTION = "bf16", "flash"
+WIDEST = 256
+"""Head dimension that FlashAttention takes, as in `sim.schedule.attention`."""
+MOST_PRUNED = 0.99
 TOKENS, NEW_TOKENS = 2048, 128
 """Where nothing else is said, and the model's context holds them."""
 
@@ -33,27 +38,55 @@ class Request:
     gpu: Gpu
     options: Options
     how: How
+    notes: tuple[str, ...] = ()
+    """What was chosen for the GPU where nothing was said, if it is not the usual; what is left of a pruned model."""
 
 
 def request(options: StepOptions) -> Request:
     """Everything that is to be simulated. Raises `ConfigError` for the first thing that is wrong."""
     refuse_contradictions(options)
-    execution, training = _execution(options), _training(options)
-    batch = integer("--batch", options.batch, MAX_BATCH)
-    tokens = optional_integer("--tokens", options.tokens, MAX_TOKENS)
-    context = optional_integer("--context", options.context, MAX_TOKENS)
-    new_tokens = optional_integer("--new-tokens", options.new_tokens, MAX_TOKENS) or NEW_TOKENS
-    clock_mhz = mhz("--clock", options.clock)
-    how = _how(options)
+    sizes, training, clock_mhz = _sizes(options), _training(options), mhz("--clock", options.clock)
+    choice("--launch", options.launch, LAUNCH_MODES)
+    choice("--attention", options.attention, BACKENDS)
+    with in_options(options):
+        _execution(options, options.dtype or USUAL_DTYPE)
     from hwmodels.catalog import load_gpu
     from sim.call import Options
-    from workloads.llm import Llm
     from workloads.models.catalog import load_model
 
     model = load_model(options.model)
-    _refuse_cache_of_encoder(options, model)
+    _refuse_what_the_model_lacks(options, model)
+    gpu = load_gpu(options.gpu, options.sets or ())
+    whole, model = model, _pruned(options, model)
+    dtype, attention, notes = _suited(options, model, gpu)
+    notes = (*_pruning(whole, model), *notes)
+    with in_options(options):
+        llm = _llm(options, model, sizes, _execution(options, dtype), training)
+    return Request(llm, gpu, Options(clock_mhz=clock_mhz, sustained=options.sustained), _how(options, attention), notes)
+
+
+def _sizes(options: StepOptions) -> tuple[int, int | None, int | None, int]:
+    """Batch, tokens, context, new tokens."""
+    return (
+        integer("--batch", options.batch, MAX_BATCH),
+        optional_integer("--tokens", options.tokens, MAX_TOKENS),
+        optional_integer("--context", options.context, MAX_TOKENS),
+        optional_integer("--new-tokens", options.new_tokens, MAX_TOKENS) or NEW_TOKENS,
+    )
+
+
+def _llm(
+    options: StepOptions,
+    model: Model,
+    sizes: tuple[int, int | None, int | None, int],
+    execution: Execution,
+    training: Training,
+) -> Llm:
+    from workloads.llm import Llm
+
+    batch, tokens, context, new_tokens = sizes
     behind = new_tokens - 1 if options.phase == "generate" else 0
-    llm = Llm(
+    return Llm(
         model,
         options.phase,
         batch,
@@ -63,8 +96,38 @@ def request(options: StepOptions) -> Request:
         execution,
         training,
     )
-    gpu = load_gpu(options.gpu, options.sets or ())
-    return Request(llm, gpu, Options(clock_mhz=clock_mhz, sustained=options.sustained), how)
+
+
+def _pruned(options: StepOptions, model: Model) -> Model:
+    names = ("prune_ffn", "prune_heads")
+    found = {
+        name: number(f"--{name.replace('_', '-')}", getattr(options, name), 0, MOST_PRUNED) or 0.0 for name in names
+    }
+    return model.pruned(found["prune_ffn"], found["prune_heads"])
+
+
+def _pruning(whole: Model, model: Model) -> tuple[str, ...]:
+    """What is left of a pruned model, as a note."""
+    if model == whole:
+        return ()
+    left = f"{model.d_ff:,} of {whole.d_ff:,} wide in the feed-forward, {model.heads} of {whole.heads} heads"
+    return (f"Pruned: {left}, {model.kv_heads} of {whole.kv_heads} of keys.",)
+
+
+def _suited(options: StepOptions, model: Model, gpu: Gpu) -> tuple[str, str, tuple[str, ...]]:
+    """Type and attention, the usual ones or, where none were asked for and the GPU has no such, what it has; and what
+    is to be said of that."""
+    dtype, attention, notes = options.dtype or USUAL_DTYPE, options.attention or USUAL_ATTENTION, []
+    if options.dtype is None and not gpu.tensor.bf16_flops_per_clk_per_sm:
+        dtype = "fp16"
+        notes.append(f"In fp16, as {gpu.name} has no bf16.")
+    why = f"{gpu.name} has no FlashAttention" if not gpu.tensor.cp_async else ""
+    why = why or (f"FlashAttention takes no {dtype}" if dtype == "fp32" else "")
+    why = why or (f"FlashAttention takes heads of {WIDEST} at most" if model.head_dim > WIDEST else "")
+    if options.attention is None and why:
+        attention = "unfused"
+        notes.append(f"Attention is not fused, as {why}.")
+    return dtype, attention, tuple(notes)
 
 
 def refuse_contradictions(options: StepOptions) -> None:
@@ -81,18 +144,20 @@ def refuse_contradictions(options: StepOptions) -> None:
         )
 
 
-def _refuse_cache_of_encoder(options: StepOptions, model: Model) -> None:
+def _refuse_what_the_model_lacks(options: StepOptions, model: Model) -> None:
     given = next((name for name in ("kv_dtype", "page") if getattr(options, name) is not None), None)
     if given and model.encoder_only:
         option = f"--{given.replace('_', '-')}"
         raise ConfigError(f"{option} with {model.name}: must not be given, an encoder has no cache (command line)")
+    if options.balance is not None and not model.n_experts:
+        raise ConfigError(f"--balance with {model.name}: must not be given, it has no experts (command line)")
 
 
-def _execution(options: StepOptions) -> Execution:
+def _execution(options: StepOptions, dtype: str) -> Execution:
     return Execution(
         options.program,
         options.fusion,
-        options.dtype,
+        dtype,
         options.kv_dtype,
         optional_integer("--page", options.page, MAX_TOKENS),
         weights=options.weights,
@@ -102,6 +167,7 @@ def _execution(options: StepOptions) -> Execution:
         low_rank=optional_integer("--low-rank", options.low_rank, MAX_DIMENSION),
         lora_rank=optional_integer("--lora-rank", options.lora_rank, MAX_DIMENSION),
         lora_adapters=optional_integer("--lora-adapters", options.lora_adapters, MAX_BATCH) or 1,
+        balance=options.balance or BALANCES[0],
     )
 
 
@@ -113,14 +179,12 @@ def _training(options: StepOptions) -> Training:
     return Training(options.checkpointing or usual.checkpointing, options.optimizer or usual.optimizer, accumulated)
 
 
-def _how(options: StepOptions) -> How:
-    choice("--launch", options.launch, LAUNCH_MODES)
-    choice("--attention", options.attention, BACKENDS)
+def _how(options: StepOptions, attention: str) -> How:
     from sim.llm import How
 
     return How(
         launch=options.launch,
-        attention=options.attention,
+        attention=attention,
         cold=options.cold,
         stream_weights=options.stream_weights,
     )

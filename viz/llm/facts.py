@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from sim.llm import LlmResult, limiter_of, operation_name, points_in_hbm
-from sim.result import KernelResult
+from sim.fitting import points_in_hbm
+from sim.llm import LlmResult, limiter_of, operation_name
+from sim.result import HostSpan, KernelResult
 from sim.step import Ran, StepResult
 from viz import levels, palette
 from workloads.attention import Attention
@@ -82,11 +84,6 @@ def placed(step: StepResult) -> tuple[Placed, ...]:
     return tuple(found)
 
 
-def limiter_text(limiter: str) -> str:
-    """A limiter in words."""
-    return levels.LIMITER_WORDS.get(limiter, limiter)
-
-
 def group_of(kernel: KernelResult) -> str:
     """What pictures show as the kernel's limiter."""
     return GROUPS.get(limiter_of(kernel), "the SM itself")
@@ -117,6 +114,39 @@ def hbm_bytes(kernels: Sequence[KernelResult]) -> int:
 def idle_s(step: StepResult) -> float:
     """Seconds between the first kernel's start and the last one's end in which none ran."""
     return max(0.0, step.wall_s - step.kernels_s)
+
+
+def idle_cause(step: StepResult) -> str:
+    """What most of the time between kernels goes to: "pcie", weights on their way from host memory; "launches", the
+    host's; "gaps", what lies between any two kernels, in a graph too."""
+    stream = [span for span in step.host.spans if span.lane == "stream"]
+    copies = [span for span in step.host.spans if span.lane == "copy h2d"]
+    copied_s = sum(
+        max(0.0, min(after.start_s, copy.end_s) - max(before.end_s, copy.start_s))
+        for before, after, copy in _overlapping(stream, copies)
+    )
+    if copied_s > idle_s(step) / 2:
+        return "pcie"
+    gaps_s = (len(stream) - 1) * step.gpu.launch.graph_us * 1e-6
+    return "gaps" if step.launch == "graph" or gaps_s > (idle_s(step) - copied_s) / 2 else "launches"
+
+
+def _overlapping(
+    stream: Sequence[HostSpan], copies: Sequence[HostSpan]
+) -> Iterator[tuple[HostSpan, HostSpan, HostSpan]]:
+    """(kernel, next kernel, copy) of copies that may lie between the two; each lane in order of time."""
+    first = 0
+    for before, after in pairwise(stream):
+        while first < len(copies) and copies[first].end_s <= before.end_s:
+            first += 1
+        for copy in copies[first:]:
+            if copy.start_s >= after.start_s:
+                break
+            yield before, after, copy
+
+
+IDLE_CAUSES = {"pcie": "weights over PCIe", "launches": "the host's launches", "gaps": "gap before each kernel"}
+"""Causes of idle time in words."""
 
 
 # Words.

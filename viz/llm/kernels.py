@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from sim.llm import SCHEMA, limiter_of
+from sim.limiter import limiter_code, limiter_words
+from sim.llm import SCHEMA, LlmResult, limiter_of
 from sim.result import KernelResult
 from sim.step import Ran, StepResult
 from viz import words
@@ -95,9 +96,16 @@ def _once(row: Row) -> tuple[Any, ...]:
 
 
 # Print.
-def print_kernels(step: StepResult, console: Console, *, every: bool = False) -> None:
-    """One line a kernel, under a line for each section. A pipe gets lines as long as they get, a narrow terminal fewer
-    columns."""
+def shown_only(result: LlmResult) -> str:
+    """Of a generation: which of its steps this is."""
+    if result.request.phase != "generate":
+        return ""
+    return f"Of the generation, {facts.shown_text(result)}; --phase prefill lists what reads the tokens"
+
+
+def print_kernels(step: StepResult, console: Console, *, every: bool = False, note: str = "") -> None:
+    """One line a kernel, under a line for each section, below `note`. A pipe gets lines as long as they get, a narrow
+    terminal fewer columns."""
     found = sections(step, every=every)
     total = f"{step.n_kernels:,} kernels, {words.time_text(step.kernels_s)}; {words.time_text(step.wall_s)} with gaps"
     kept = [i for i, head in enumerate(HEADS) if not console.is_terminal or console.width >= WIDE or head in NARROW]
@@ -105,7 +113,7 @@ def print_kernels(step: StepResult, console: Console, *, every: bool = False) ->
     heads, sides = [HEADS[i] for i in kept], [SIDES[i] for i in kept]
     every_row = [heads, *(row for rows in cells for row in rows)]
     widths = [max(len(row[i]) for row in every_row) for i in range(len(kept))]
-    lines = [f"{step.step.label}: {total}", _aligned(heads, widths, sides)]
+    lines = [*([note] if note else []), f"{step.step.label}: {total}", _aligned(heads, widths, sides)]
     for section, rows in zip(found, cells, strict=True):
         lines += [_title(section), *(_aligned(row, widths, sides) for row in rows)]
     if console.is_terminal:
@@ -129,7 +137,7 @@ def _cells(row: Row, step: StepResult) -> list[str]:
         "" if ctas is None else f"{ctas:,}",
         words.time_text(row.kernel.time_s),
         f"× {row.times}" if row.times > 1 else "",
-        facts.limiter_text(limiter_of(row.kernel)),
+        limiter_words(limiter_of(row.kernel)),
     ]
 
 
@@ -193,7 +201,7 @@ def _kernel_json(row: Row, section: Section, step: StepResult) -> dict[str, Any]
         "n_ctas": facts.n_ctas(kernel, step.gpu.sm.count),
         "waves": kernel.waves,
         "time_us": kernel.time_s * 1e6,
-        "limiter": limiter_of(kernel),
+        "limiter": limiter_code(limiter_of(kernel)),
         "bytes": {level: dict(ways) for level, ways in kernel.bytes.items()},
         "in_l2": dict(row.ran.resident),
     }

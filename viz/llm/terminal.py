@@ -6,29 +6,35 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from sim.limiter import limiter_code, limiter_words
 from sim.llm import SCHEMA, LlmResult, Share
 from sim.step import Ran, StepResult, peak_flops_per_s
 from viz import words
 from viz.llm import facts
 from viz.terminal import NARROW, bar, grid, show
+from workloads.experts import active
+from workloads.gemm import Gemm
 from workloads.models.counts import active_parameters, parameters
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-MAX_OPERATIONS, MAX_LIMITERS = 12, 5
+MAX_OPERATIONS, LEAST_OPERATIONS, MAX_LIMITERS = 12, 8, 5
+"""Lines of the tables: operations make room for what else is told."""
 SMALLEST_PART = 0.002
 """Of all at the peak: parts of the memory plan below it are summed up."""
 LAUNCH_BOUND = 0.1
 """Share of a step between kernels from which it is called launch-bound."""
 
 
-def print_llm(result: LlmResult, console: Console, price_per_hour: float | None = None) -> None:
-    """One screen: at most 40 lines at 100 columns."""
+def print_llm(
+    result: LlmResult, console: Console, price_per_hour: float | None = None, notes: Sequence[str] = ()
+) -> None:
+    """One screen: at most 40 lines at 100 columns. `notes`: what else is to be said of it."""
     blank, width = "", console.width
     show(console, *_headline(result, price_per_hour), blank, _operations(result, width), blank)
-    show(console, _limiters(result, width), blank, _facts(result, width))
+    show(console, _limiters(result, width), blank, _facts(result, width, notes))
 
 
 # Headline.
@@ -42,8 +48,10 @@ def _headline(result: LlmResult, price: float | None) -> list[RenderableType]:
         first,
         Text(f"{_size(result)}; {facts.program_text(result)}", style="dim"),
         Text(_times(result), style="bold"),
+        *([Text(_first_token(result.prefill))] if result.prefill else []),
         Text(_rates(result)),
         Text(_costs(result, price)),
+        *map(Text, _for_long(result, price)),
         *([Text(f"Below: {facts.shown_text(result)}", style="dim")] if request.phase == "generate" else []),
     ]
 
@@ -70,6 +78,11 @@ def _times(result: LlmResult) -> str:
     return f"{time} a step and token · {rate}{each}"
 
 
+def _first_token(prefill: LlmResult) -> str:
+    """Of a decode step."""
+    return f"First token after {words.time_text(prefill.time_s)}: a {facts.phase_text(prefill)}, simulated as well"
+
+
 def _rates(result: LlmResult) -> str:
     """How far the shown step uses what the GPU has."""
     step = result.shown
@@ -80,18 +93,20 @@ def _rates(result: LlmResult) -> str:
 
 
 def _costs(result: LlmResult, price: float | None) -> str:
-    """Energy of the phase, and what its tokens cost."""
-    energy = words.energy_text(result.energy_j)
-    text = f"{energy}, {power_w(result):,.0f} W, {words.energy_text(result.energy_j / result.tokens)} a token"
-    if price is None:
+    """Energy of the phase, and what its tokens cost; where a burst goes on, that is told by `_for_long`."""
+    power = words.power_text(result.power_w, result.held_w if result.is_burst else None)
+    each = words.energy_text(result.energy_j / result.tokens)
+    text = f"{words.energy_text(result.energy_j)}, {power}, {each} a token"
+    if price is None or result.steady:
         return text
     cost = words.three_digits(result.cost_per_million_tokens(price))
     return f"{text} · {cost} for a million tokens at {price:,g} an hour"
 
 
-def power_w(result: LlmResult) -> float:
-    """Mean watts of the board over the phase."""
-    return result.energy_j / result.time_s
+def _for_long(result: LlmResult, price: float | None) -> list[str]:
+    """What a burst becomes when it goes on."""
+    steady = result.steady
+    return [f"Under long load {words.time_text(steady.time_s)}: {_costs(steady, price)}"] if steady else []
 
 
 # Where the time goes.
@@ -114,12 +129,19 @@ def _operations(result: LlmResult, width: int) -> Table:
 def _folded(result: LlmResult) -> list[tuple[Share, str]]:
     """The longest operations with their main limiter, the rest as one, and the idle time."""
     shares, by_name = result.by_operation(), facts.by_name(result.shown)
-    shown = [(share, main_limiter(by_name[share.name])) for share in shares[:MAX_OPERATIONS]]
-    rest = shares[MAX_OPERATIONS:]
+    n_shown = max(LEAST_OPERATIONS, MAX_OPERATIONS - _n_more_lines(result))
+    shown = [(share, main_limiter(by_name[share.name])) for share in shares[:n_shown]]
+    rest = shares[n_shown:]
     if rest:
         shown.append((_sum(f"{len(rest)} more", rest), ""))
     idle_s = facts.idle_s(result.shown)
-    return [*shown, (Share(facts.IDLE, idle_s, 0, 0, 0), _launching(result.shown))]
+    return [*shown, (Share(facts.IDLE, idle_s, 0, 0, 0), facts.IDLE_CAUSES[facts.idle_cause(result.shown)])]
+
+
+def _n_more_lines(result: LlmResult) -> int:
+    """Of what not every screen tells."""
+    lossy = [item for item in result.advice if not item["lossless"]]
+    return len(lossy) + sum(other is not None for other in (result.prefill, result.steady))
 
 
 def _sum(name: str, shares: Sequence[Share]) -> Share:
@@ -135,15 +157,7 @@ def main_limiter(rans: Iterable[Ran]) -> str:
 
 def is_launch_bound(step: StepResult) -> bool:
     """Whether the host, launching kernels one by one, holds the step up."""
-    return step.launch != "graph" and facts.idle_s(step) >= LAUNCH_BOUND * step.wall_s
-
-
-def _launching(step: StepResult) -> str:
-    if facts.idle_s(step) < LAUNCH_BOUND * step.wall_s:
-        return ""
-    if any(span.lane == "copy h2d" for span in step.host.spans):
-        return "weights over PCIe"
-    return "" if step.launch == "graph" else "the host's launches"
+    return facts.idle_s(step) >= LAUNCH_BOUND * step.wall_s and facts.idle_cause(step) == "launches"
 
 
 def _limiters(result: LlmResult, width: int) -> Table:
@@ -155,31 +169,32 @@ def _limiters(result: LlmResult, width: int) -> Table:
     room = max(min(width - 46, 50), 8)
     for share in shown:
         part = share.time_s / step.wall_s
-        cells = facts.limiter_text(share.name), words.time_text(share.time_s), words.percent_text(part)
+        cells = limiter_words(share.name), words.time_text(share.time_s), words.percent_text(part)
         table.add_row(*cells, bar(part, room, "yellow"))
     return table
 
 
 # Facts.
-def _facts(result: LlmResult, width: int) -> Table:
+def _facts(result: LlmResult, width: int, notes: Sequence[str]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for name, lines in _fact_rows(result, width):
+    for name, lines in _fact_rows(result, width, notes):
         table.add_row(name, Text("\n".join(lines)))
     return table
 
 
-def _fact_rows(result: LlmResult, width: int) -> list[tuple[str, Sequence[str]]]:
+def _fact_rows(result: LlmResult, width: int, notes: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
     rows: list[tuple[str, Sequence[str]]] = [
         ("Kernels", [_kernels(result.shown)]),
         ("Clock", [_clock(result)]),
         ("Memory", [_memory(result), _memory_bar(result, width)]),
-        ("Would help", [_advice(item) for item in result.advice]),
-        ("Note", _notes(result)),
+        ("Would help", [_advice(item) for item in result.advice if item["lossless"]]),
+        ("With loss", [_advice(item) for item in result.advice if not item["lossless"]]),
+        ("Note", [*notes, *_notes(result)]),
     ]
     return [(name, lines) for name, lines in rows if lines]
 
@@ -187,10 +202,19 @@ def _fact_rows(result: LlmResult, width: int) -> list[tuple[str, Sequence[str]]]
 def _kernels(step: StepResult) -> str:
     idle = facts.idle_s(step)
     text = f"{step.n_kernels:,}, {words.time_text(step.kernels_s / step.n_kernels)} each on average"
+    share = words.percent_text(idle / step.wall_s)
     if is_launch_bound(step):
-        share = words.percent_text(idle / step.wall_s)
         return f"{text}; launch-bound, the GPU idle {share} of the time: {_launch_text(step)}"
-    return f"{text}; idle between them {words.percent_text(idle / step.wall_s)} of the time"
+    if facts.idle_cause(step) == "pcie":
+        return f"{text}; bound by PCIe, the GPU idle {share} of the time: {_link_text(step)}"
+    return f"{text}; idle between them {share} of the time"
+
+
+def _link_text(step: StepResult) -> str:
+    """What weights that come from host memory cost."""
+    n_bytes = sum(span.bytes for span in step.host.spans if span.lane == "copy h2d")
+    rate = words.rate_text(step.gpu.pcie.pinned_h2d_gb_per_s * 1e9)
+    return f"{words.bytes_text(n_bytes)} of weights at {rate}"
 
 
 def _launch_text(step: StepResult) -> str:
@@ -221,8 +245,10 @@ def _memory(result: LlmResult) -> str:
     rest = peak.total - sum(large.values())
     texts += [f"{'other' if texts else 'all'} {words.bytes_text(rest)}"] if rest else []
     total = f"{words.bytes_text(peak.total)} of {words.bytes_text(capacity)} at the peak"
-    streamed = ", products' weights in host memory" if result.how.stream_weights else ""
-    return f"{total} ({peak.operation}{streamed}): {', '.join(texts)}"
+    text = f"{total} ({peak.operation}): {', '.join(texts)}"
+    if not result.how.stream_weights:
+        return text
+    return f"{text}; products' weights in host memory, {words.bytes_text(capacity - peak.total)} of HBM unused"
 
 
 MARKS = "█▓▒░"
@@ -246,20 +272,31 @@ def _advice(item: dict[str, Any]) -> str:
 
 
 def _notes(result: LlmResult) -> list[str]:
-    notes = ["Every expert gets the same number of tokens."] if result.request.model.n_experts else []
+    notes = [_routing(result)] if result.request.model.n_experts else []
     if any(kernel.sampled for ran in result.shown.ran for kernel in ran.kernels):
         notes.append("Sampled: waves that repeat inside a kernel were skipped.")
     return notes
 
 
+def _routing(result: LlmResult) -> str:
+    """How many experts get tokens, and why."""
+    model, balance = result.request.model, result.request.execution.balance
+    works = (ran.operation.work for ran in result.shown.ran if ran.operation.name == "router")
+    n_tokens = next(work.m for work in works if isinstance(work, Gemm))
+    n_used = sum(active(model, balance, n_tokens, layer) for layer in range(model.n_layers)) / model.n_layers
+    how = "as even as can be" if balance == "even" else "at random (--balance even: as even as can be)"
+    return f"Tokens choose experts {how}: {n_used:.3g} of {model.n_experts} get any, and share them evenly."
+
+
 def time_line(result: LlmResult, price: float | None = None) -> str:
     """What --quiet prints."""
-    return f"{_times(result)} · {_costs(result, price)}"
+    return " · ".join([_times(result), _costs(result, price), *_for_long(result, price)])
 
 
 # JSON.
 def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
-    """The object that `--json` prints. `steps` are those simulated; all else of a step is that of `shown`."""
+    """The object that `--json` prints. `steps` are those simulated; all else of a step is that of `shown`. The cost is
+    that of `steady`, where a burst takes more power than the board holds."""
     request, step, peak = result.request, result.shown, facts.memory_peak(result)
     first = result.time_to_first_token_s
     return {
@@ -276,29 +313,45 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
         "time_us": result.time_s * 1e6,
         "time_per_token_us": result.time_per_token_s * 1e6,
         "time_to_first_token_us": None if first is None else first * 1e6,
+        **({"first_token_batch": result.prefill.request.batch} if result.prefill else {}),
         "n_tokens": result.tokens,
         "tokens_per_s": result.tokens_per_s,
         "model_flops_utilisation": result.model_flops_utilisation,
         "bandwidth_utilisation": result.bandwidth_utilisation,
         "energy_j": result.energy_j,
-        "power_w": power_w(result),
-        "cost_per_million_tokens": None if price is None else result.cost_per_million_tokens(price),
+        "power_w": result.power_w,
+        "power_held_w": result.held_w,
+        "burst": result.is_burst,
+        **({"steady": _steady_json(result.steady)} if result.steady else {}),
+        "cost_per_million_tokens": None if price is None else (result.steady or result).cost_per_million_tokens(price),
         "shown": step_json(step),
         "by_operation": [_share_json(share, step) for share in result.by_operation()],
-        "by_limiter": [_share_json(share, step) for share in result.by_limiter()],
+        "by_limiter": [{**_share_json(share, step), "name": limiter_code(share.name)} for share in result.by_limiter()],
         "steps": [step_json(each) for each in result.steps],
         "memory": {
             "capacity_bytes": round(facts.capacity_bytes(step)),
             "peak_bytes": peak.total,
+            "unused_bytes": max(0, round(facts.capacity_bytes(step)) - peak.total),
             "peak_at": peak.operation,
             "parts": dict(peak.parts),
         },
         "advice": [
-            {"change": item["change"], "time_us": item["time_s"] * 1e6, "speedup": item["speedup"]}
+            {**{name: item[name] for name in ("change", "speedup", "lossless")}, "time_us": item["time_s"] * 1e6}
             for item in result.advice
         ],
         "versions": result.versions,
         "schema": SCHEMA,
+    }
+
+
+def _steady_json(steady: LlmResult) -> dict[str, Any]:
+    """The same for long."""
+    return {
+        "time_us": steady.time_s * 1e6,
+        "tokens_per_s": steady.tokens_per_s,
+        "energy_j": steady.energy_j,
+        "power_w": steady.power_w,
+        "clock_cap_mhz": steady.shown.clock_cap_mhz,
     }
 
 
@@ -319,6 +372,7 @@ def step_json(step: StepResult) -> dict[str, Any]:
         "time_us": step.host.end_to_end_s * 1e6,
         "kernels_us": step.kernels_s * 1e6,
         "idle_us": facts.idle_s(step) * 1e6,
+        "idle_cause": facts.idle_cause(step),
         "n_kernels": step.n_kernels,
         "clock_cap_mhz": step.clock_cap_mhz,
         "flops": step.step.flops,

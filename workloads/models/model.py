@@ -12,6 +12,8 @@ from workloads.gemm import MAX_DIMENSION
 MAX_LAYERS = 1024
 MAX_EXPERTS = 1024
 MAX_NAME_LENGTH = 200
+PRUNED_TO = 64
+"""What tiles of a product take whole: widths of pruned feed-forwards are multiples of it."""
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu")
 NORMS = ("layer_norm", "rms_norm")
@@ -214,6 +216,17 @@ class Model:
         check_integer("n_layers", n_layers, 1, self.n_layers, self._where)
         kept = None if self.window_layers is None else tuple(i for i in self.window_layers if i < n_layers)
         return replace(self, name=f"{self.name}-{n_layers}layers", n_layers=n_layers, window_layers=kept)
+
+    def pruned(self, ffn: float = 0.0, heads: float = 0.0) -> Model:
+        """The model with a fraction of every feed-forward's width and of every layer's heads left out, in smaller dense
+        shapes: widths to the nearest multiple of `PRUNED_TO`, heads by whole groups that share keys, at least one of
+        each. Raises `ConfigError` for a fraction outside 0 to below 1."""
+        for name, fraction in (("ffn", ffn), ("heads", heads)):
+            if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction < 1:
+                raise ConfigError(f"{name} = {fraction!r}: must be a fraction from 0 to below 1 (pruning)")
+        width = max(PRUNED_TO, round(self.d_ff * (1 - ffn) / PRUNED_TO) * PRUNED_TO) if ffn else self.d_ff
+        groups = max(1, round(self.kv_heads * (1 - heads)))
+        return replace(self, d_ff=min(width, self.d_ff), kv_heads=groups, heads=groups * (self.heads // self.kv_heads))
 
 
 FLAGS = tuple(field.name for field in fields(Model) if field.type == "bool")
