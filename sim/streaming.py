@@ -216,7 +216,7 @@ def _l2_bytes(gpu: Gpu) -> float:
 def _lost_from_l1(kernel: StreamKernel, gpu: Gpu, slots: int) -> float:
     """Of what CTAs read again, the part that L1 has lost by then: where the rows of all CTAs of an SM are too many."""
     n_ctas = -(-min(kernel.n_ctas, slots) // gpu.sm.count)
-    return _lost(n_ctas * kernel.read_bytes / kernel.n_ctas, gpu.smem.kib_per_sm * 2**10)
+    return _lost(n_ctas * kernel.read_bytes / kernel.n_ctas, gpu.streaming.l1_fraction * gpu.smem.kib_per_sm * 2**10)
 
 
 def _traffic(kernel: StreamKernel, gpu: Gpu, held: Held, slots: int) -> Traffic:
