@@ -282,7 +282,7 @@ class Streaming(Section):
     reread_fraction: float = constant(
         0.01, 1, "of L2's capacity, bytes of resident rows up to which all stay for a later pass"
     )
-    l1_fraction: float = constant(0.01, 1, "of an SM's L1 and shared memory, that keeps what its CTAs read again")
+    l1_fraction: float = constant(0.01, 1, "of an SM's shared memory, L1 that keeps rows which its CTAs read again")
     reduction_cycles: float = constant(0, 1e6, "combining one value of all threads of a CTA")
     silu_thread_cycles: float = constant(0, 1e6, "x / (1 + exp(-x))")
     silu_issue_cycles: float = constant(0, 1e6, "x / (1 + exp(-x))")

