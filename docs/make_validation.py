@@ -2,14 +2,16 @@
 
 Usage: python docs/make_validation.py [h200 | llm | others]
 
-`h200` writes docs/validation.md and sim/validation/expected_errors.toml, which `tilewalk gemm` quotes; `llm` writes
-docs/validation-llm.md of attention, kernels bound by memory, whole stacks and training; `others` writes
-docs/validation-gpus.md from part of each public table; without an argument, all of them. About eight, four and thirteen
-minutes on two cores; run it after any change to the engine or to a GPU's constants.
+`h200` writes docs/validation.md, sim/validation/expected_errors.toml, which `tilewalk gemm` quotes, and what CI holds
+the code to; `llm` writes docs/validation-llm.md of attention, kernels bound by memory, whole stacks and training;
+`others` writes docs/validation-gpus.md from part of each public table; without an argument, all of them. About eleven,
+four and thirteen minutes on two cores; run it after any change to the engine or to a GPU's constants.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import sys
 from pathlib import Path
 
@@ -60,6 +62,14 @@ ABLATION_ROWS = 120
 """Rows of each table that are replayed without each mechanism in turn."""
 PICTURE = "validation-errors.png"
 DOCS = Path(__file__).parent
+SUBSET, SUBSET_ROWS = DOCS.parent / "tests" / "data" / "validation_subset.json", 48
+"""What tests/test_validation_page.py holds the code to: rows of each table, in proportion to their groups."""
+
+
+def subset(table: str) -> dict[str, float]:
+    """MAPE of each group that a few rows of a shipped table of the H200 have, percent: CI repeats it."""
+    report = validate(load_gpu(GPU), measured_path(GPU, table), limit=SUBSET_ROWS)
+    return {str(group["name"]): round(group["mape_pct"], 3) for group in report.groups if group["n"]}
 
 
 def main(what: str) -> None:
@@ -69,15 +79,18 @@ def main(what: str) -> None:
         paths = {table: measured_path(GPU, table) for table in TABLES}
         reports = [validate(gpu, path) for path in paths.values()]
         ablated = ablation_section(gpu, paths, ABLATION_ROWS)
+        chosen = dataclasses.replace(validate(gpu, paths["gemm"], tile="auto"), source="gemm, kernels chosen")
+        load = validate(gpu, measured_path(GPU, "sustained_load"))
         further = [validate(gpu, measured_path(FURTHER, table)) for table in FURTHER_TABLES]
         bursts = burst_section(paths["gemm"], measured_path(FURTHER, "gemm_spaced"))
         bursts += "\n\n" + repeat_section(paths["gemm"], measured_path(FURTHER, "gemm_again"))
         moved = sensitivity_section(gpu, paths, ABLATION_ROWS)
         more = [bursts, ablated, moved]
-        page = markdown([*reports, *further], more=more, picture=PICTURE, origins=origins_section(gpu))
+        page = markdown([*reports, chosen, load, *further], more=more, picture=PICTURE, origins=origins_section(gpu))
         (DOCS / "validation.md").write_text(page, encoding="utf-8")
         draw_errors([*reports, *further[:2]]).savefig(DOCS / PICTURE, dpi=120)
         write_expected_errors(reports)
+        SUBSET.write_text(json.dumps({table: subset(table) for table in TABLES}, indent=1) + "\n", encoding="utf-8")
     if what in ("llm", "all"):
         gpu = load_gpu(GPU)
         reports = [validate(gpu, measured_path(GPU, table)) for table in LLM_TABLES]

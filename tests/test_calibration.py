@@ -18,12 +18,13 @@ from matplotlib.figure import Figure
 
 from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
+from hwmodels.folders import GPUS
 from hwmodels.measured import measured_path
 from hwmodels.rules import value_at
 from hwmodels.spec import FIELDS
 from sim.calibration import Calibration, Outcome, readings, tables
 from sim.calibration.constants import CONSTANTS, LEFT, OWN_PROGRAMS, with_values
-from sim.calibration.files import gpu_toml, markdown, warnings
+from sim.calibration.files import gpu_toml, inherited, markdown, warnings
 from sim.calibration.predictions import StoppedError, simulate_case
 from sim.calibration.run import Request
 from sim.validation.replay import Case
@@ -333,6 +334,8 @@ def test_the_gpu_file_can_be_used_at_once(folder: Path, outcome: Outcome, tmp_pa
     assert gpu.label == "a test GPU, calibrated"
     assert value_at(gpu, "multistage.barrier_cycles") == value_at(GPU, "multistage.barrier_cycles")
     assert 'inherits = "./mine.toml"' in path.read_text()
+    with pytest.raises(ConfigError, match="must be another file"):
+        inherited("h200_sxm", GPUS / "h200_sxm.toml")
     with pytest.raises(ConfigError, match="must be another file"):
         gpu_toml(outcome, folder / "mine.toml")
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import csv
+import json
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hwmodels import load_gpu, measured_path, rows
+from hwmodels.errors import ConfigError
 from sim.calibration.constants import OWN_PROGRAMS
 from sim.validation import markdown, validate
-from sim.validation.bursts import SAME, burst_section, repeat_section
+from sim.validation.bursts import SAME, burst_section, repeat_section, timed_repeat_section
 from sim.validation.origins import STEP, origins_section, sensitivity_section
 from sim.validation.report import Point, Report
 from viz.validation import LIMIT_PCT, draw_errors
 
 GPU = load_gpu("h200_sxm")
+SUBSET_ROWS = 48  # as docs/make_validation.py
 PATHS = {kind: measured_path("h200_sxm", kind) for kind in ("gemm", "tile_sweep", "counters")}
 
 
@@ -42,6 +46,25 @@ def test_two_measurements_of_a_kernel_are_set_beside_each_other(tmp_path: Path) 
     assert "| all | 1 | 20.0 | 20.0 | +20.0 | 100 |" in page
     assert "under 10 us" not in page
     assert "| under 10 us | 1 | 10.0 |" in repeat_section(write(first, 9.9, 1980), write(again, 9, 1980))
+
+
+def test_two_runs_of_a_step_are_compared_kernel_by_kernel(tmp_path: Path) -> None:
+    page = timed_repeat_section(*(measured_path(gpu, "elementwise") for gpu in ("h200_sxm", "h200_sxm_further")))
+    assert re.search(r"\| norms \| 4 \| 0\.5 \|", page)
+    same = measured_path("h200_sxm", "decoder_stack_kernels")
+    assert "| memset | 37 | 0.0 | 0.0 | +0.0 | 0 |" in timed_repeat_section(same, same)
+    with pytest.raises(ConfigError, match=r"gemm\.csv.*must be one of timed operations"):
+        timed_repeat_section(PATHS["gemm"], PATHS["gemm"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("table", PATHS)
+def test_no_group_of_a_few_rows_is_off_what_was_written(table: str) -> None:
+    """By more than half a point, for worse or better: then docs/validation.md is not the code's."""
+    written = json.loads((Path(__file__).parent / "data" / "validation_subset.json").read_text(encoding="utf-8"))
+    report = validate(GPU, PATHS[table], limit=SUBSET_ROWS)
+    found = {str(group["name"]): group["mape_pct"] for group in report.groups if group["n"]}
+    assert found == pytest.approx(written[table], abs=0.5)
 
 
 def test_shipped_bursts_were_held_back_where_the_clock_says_so() -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hwmodels.errors import ConfigError
-from hwmodels.folders import list_gpus
+from hwmodels.folders import GPUS, list_gpus
 from hwmodels.refusals import printable
 from hwmodels.spec import FIELDS
 from sim.calibration.outcome import ErrorGroup, Fitted, Outcome
@@ -66,10 +66,11 @@ def gpu_toml(outcome: Outcome, path: Path) -> str:
 
 def inherited(gpu: str, path: Path) -> str:
     """What a file at `path` writes to inherit from `gpu`, a shipped name or a file."""
+    own = GPUS / f"{gpu}.toml" if gpu in list_gpus() else gpu
+    if os.path.realpath(own) == os.path.realpath(path):
+        raise ConfigError(f"output = {path}: must be another file than the GPU's own, which it inherits from")
     if gpu in list_gpus():
         return gpu
-    if os.path.realpath(gpu) == os.path.realpath(path):
-        raise ConfigError(f"output = {path}: must be another file than the GPU's own, which it inherits from")
     relative = Path(os.path.relpath(os.path.realpath(gpu), os.path.dirname(os.path.realpath(path)))).as_posix()
     return relative if "/" in relative else f"./{relative}"
 
