@@ -74,7 +74,7 @@ def test_ranking_is_by_estimate_and_repeatable() -> None:
     assert candidates(Gemm(512, 512, 512), gpu("h200_sxm"), None, "bound") == (small, BEST_BY_BOUND)
 
 
-@pytest.mark.parametrize("gemm", [Gemm(3000, 3000, 3000), Gemm(4096, 4096, 4104), Gemm(2048, 8192, 8192)], ids=str)
+@pytest.mark.parametrize("gemm", [Gemm(3000, 3000, 3000), Gemm(4096, 4096, 4104)], ids=str)
 def test_the_default_is_as_good_as_the_whole_menu_where_l2_is_short(gemm: Gemm) -> None:
     """Rows at odd places never merge, and operands that L2 cannot keep are read again by CTAs out of step."""
     h200 = gpu("h200_sxm")
