@@ -104,8 +104,9 @@ def run_call(
         main = _run_main(plan, gpu, options, clock_mhz, resident)
         return with_energy(gpu, main, gemm.dtype, options.data)
 
-    main = run(options.clock_mhz or (gpu.clock.boost_mhz if gemm.dtype in FULL_CLOCK else None))
     by_power = options.sustained and not gpu.activity.sustained_tensor_mhz
+    keeps_clock = gemm.dtype in FULL_CLOCK and config.mma == "mma_sync" and (by_power or not options.sustained)
+    main = run(options.clock_mhz or (gpu.clock.boost_mhz if keeps_clock else None))
     if by_power and options.clock_mhz is None and "clock" not in options.without:
         main = settled(gpu, main, run)
     beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))

@@ -54,7 +54,7 @@ def _flops_j(gpu: Gpu, kernel: KernelResult, dtype: str, data: str) -> float:
             kernel.flops_executed * (power.fp64_pj_per_flop if dtype == "fp64" else power.fp32_pj_per_flop) * J_PER_PJ
         )
     price = getattr(power, f"{dtype.split('_', maxsplit=1)[0]}_pj_per_flop")
-    weight = power.mma_sync_weight if mma == "mma_sync" else 1.0
+    weight = power.mma_sync_weight if mma == "mma_sync" and dtype != "fp64" else 1.0  # fp64's price is mma.sync's own
     share = {"random": 1.0, "zeros": power.zeros_tensor_fraction, "sparse": power.sparse_tensor_fraction}[data]
     return float(kernel.flops_executed * price * weight * share * J_PER_PJ)
 

@@ -241,10 +241,10 @@ def simulate_llm(
 
 
 def _prefill(request: Llm, gpu: Gpu, options: Options, how: How) -> LlmResult | None:
-    """The prefill that fills the cache of a decode step; None where not even one sequence fits."""
+    """The prefill that fills the cache of a decode step; None where not even one sequence can be run."""
     for batch in dict.fromkeys((request.batch, 1)):
-        asked = request.but(phase="prefill", batch=batch, tokens=request.context)
         try:
+            asked = request.but(phase="prefill", batch=batch, tokens=request.context)
             return _simulated(asked, gpu, options, how, _untold, cures=False)
         except ConfigError:
             continue

@@ -88,6 +88,7 @@ class Kernels:
     def choose(self, gemm: Gemm, config: KernelConfig) -> None:
         """Have this GEMM run with a configuration, such as that of a kernel's name."""
         self._waves.pop(gemm, None)
+        self._known = {key: found for key, found in self._known.items() if key[0] != gemm}
         self._configs[gemm] = config
 
     def _run(self, work: Work, resident: Resident, options: Options) -> tuple[KernelResult, ...]:

@@ -285,7 +285,7 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     trip_s, cold_s = l2_trip_s(gpu, hz), _cold_part(kernel, gpu, held) * gpu.hbm.latency_ns * 1e-9
     n_trips = kernel.trips + kernel.l2_trips + kernel.vector_trips
     hbm_trips_s, l2_trips_s = kernel.trips * cold_s, n_trips * trip_s + _again_s(kernel, gpu, trip_s, hz)
-    waves = _waves(kernel, gpu, _by_pass(kernel, traffic, held, memory_s), hbm_trips_s + l2_trips_s, hz)
+    waves = _waves(kernel, gpu, _by_pass(kernel, traffic, held, hbm_s, l2_s), hbm_trips_s + l2_trips_s, hz)
     memory = math.fsum(n * each.memory for n, each in waves)
     n_waves = math.fsum(n for n, _ in waves)
     inside = math.fsum(n * each.total for n, each in waves)
@@ -304,10 +304,14 @@ def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: flo
     )
 
 
-def _by_pass(kernel: StreamKernel, traffic: Traffic, held: Held, memory_s: float) -> tuple[float, float, float]:
-    """What of `memory_s` falls into a CTA's first pass over its data, those between, and the last, which writes. Where
-    memory has to bring again what is read again, that is in all but the first."""
-    again = max(0.0, traffic.hbm_read - (1.0 - held.x) * kernel.read_bytes - kernel.vector_bytes)
+def _by_pass(
+    kernel: StreamKernel, traffic: Traffic, held: Held, hbm_s: float, l2_s: float
+) -> tuple[float, float, float]:
+    """What the slower of HBM and L2 takes in a CTA's first pass over its data, in those between, and in the last, which
+    writes. What it has to bring again, that is in all but the first."""
+    memory_s, once = max(hbm_s, l2_s), (1.0 - held.x) * kernel.read_bytes + (1.0 - held.w) * kernel.vector_bytes
+    from_hbm, from_l2 = traffic.hbm_read - once, traffic.l2_read - kernel.l2_read_bytes - kernel.vector_bytes
+    again = max(0.0, from_hbm if hbm_s >= l2_s else from_l2)
     last = again / max(1.0, kernel.rereads)
     first, between, last = kernel.read_bytes, again - last, last + kernel.write_bytes
     whole = max(1.0, first + between + last)

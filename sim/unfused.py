@@ -9,7 +9,8 @@ sdp math path, `repeat_kv` in Transformers' eager one), and the products read th
 Backward starts from the probabilities that forward kept: dV = P^T dO and dP = dO V^T, the softmax's own from P and dP
 (with the scale and, since P is zero there, the mask), dQ = dS K and dK = dS^T Q; then, where query heads share keys,
 the sums of their dK and dV. "math" converts and scales in passes of their own, as its forward does. No table holds it.
-Not modelled: windows, pages, caches of another type, dropout.
+A window is part of the mask: all scores are formed, whoever sees them. Not modelled: pages, caches of another type,
+dropout.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ Pass = tuple[str, int, int]
 def unfused_kernels(work: Attention, gpu: Gpu, options: Options, backend: str) -> tuple[KernelResult, ...]:
     """The kernels of a call by "unfused" or "math".
 
-    Raises ConfigError for windows, pages, caches of another type, and for a type that the GPU does not take.
+    Raises ConfigError for pages, caches of another type, and for a type that the GPU does not take.
     """
     _check(work, backend)
     dtype = _dtype(work, backend)
@@ -87,7 +88,7 @@ def _check(work: Attention, backend: str) -> None:
     if work.batch * work.heads > MAX_BATCH:
         most = MAX_BATCH // work.heads
         raise ConfigError(f"batch = {work.batch}: must be from 1 to {most} with {work.heads} heads and {where[5:]}")
-    for name in ("window", "page", "kv_dtype"):
+    for name in ("page", "kv_dtype"):
         value = getattr(work, name)
         if value is not None:
             raise ConfigError(f"{name} = {value!r}: must be None {where}")

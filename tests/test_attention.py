@@ -445,7 +445,15 @@ def test_a_converted_cache_helps_only_where_bytes_are_what_a_kernel_waits_for() 
     assert time_s(fp8, backend="cudnn") < 0.6 * time_s(CACHED, backend="cudnn")
 
 
-UNFUSED_REFUSES: dict[str, Any] = {"window": 128, "page": 16, "kv_dtype": "fp8_e4m3"}
+UNFUSED_REFUSES: dict[str, Any] = {"page": 16, "kv_dtype": "fp8_e4m3"}
+
+
+def test_a_window_is_part_of_the_mask_where_all_scores_are_formed() -> None:
+    causal = dataclasses.replace(PREFILL, causal=True, dtype="fp16")
+    windowed = dataclasses.replace(causal, window=128)
+    for backend in ("unfused", "math"):
+        times = [time_s(work, load_gpu("t4"), options=Options(), backend=backend) for work in (causal, windowed)]
+        assert times[0] == times[1]
 
 
 # Everything at once, and bad input.

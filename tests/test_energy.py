@@ -10,6 +10,7 @@ from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
 from sim import simulate
 from sim.energy import LEVELS, energy_j, voltage_share
+from sim.schedule.config import KernelConfig
 from tests.sample_result import sample_kernel
 from workloads import Gemm
 from workloads.gemm import DATA
@@ -85,3 +86,11 @@ def test_the_cores_energy_goes_as_the_square_of_the_clock_and_memorys_does_not()
 def test_unknown_data_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match="data = 'ones': must be one of random, zeros, sparse"):
         simulate(Gemm(128, 128, 128), GPU, data="ones")
+
+
+def test_double_precision_costs_what_its_own_instruction_was_measured_at() -> None:
+    """power.csv mma_fp64: the price is mma.sync's already."""
+    gpu, gemm = load_gpu("h200_sxm"), Gemm(2048, 2048, 2048, dtype="fp64")
+    found = simulate(gemm, gpu, config=KernelConfig("multistage", 64, 128, 16, 3, 4, mma="mma_sync")).main
+    volts = found.sm_mhz / gpu.activity.active_mhz
+    assert found.energy_j["tensor"] == pytest.approx(gemm.flops * 9.25e-12 * min(1.0, volts) ** 2, rel=0.01)

@@ -19,6 +19,7 @@ from sim.llm import How, LlmResult, simulate_llm
 from sim.operation import Kernels
 from sim.power import limit_w
 from sim.residency import STEPS, L2Contents, distinct_bytes, kept_part
+from sim.result import main_kernel
 from sim.schedule.names import parse_kernel_name
 from sim.step import StepResult, run_step
 from tests.test_models import tiny
@@ -377,3 +378,18 @@ def test_experts_that_get_no_token_are_not_run():
 def test_options_that_there_are_none_of_are_refused(wrong: dict[str, Any], said: str):
     with pytest.raises(ConfigError, match=said):
         run_step(decode(SMALL, Execution("measured"), 8, 512), gpu("h200_sxm"), Options(**wrong))
+
+
+def test_a_context_that_no_pass_can_read_at_once_is_read_by_one_sequence():
+    """129 x 2,048 tokens are more rows than a product takes (262,144)."""
+    request = Llm(SMALL, "decode", batch=129, context=2048)
+    found = simulate_llm(request, gpu("h200_sxm"), first_token=True)
+    assert found.prefill is not None
+    assert (found.prefill.request.batch, found.prefill.request.tokens) == (1, 2048)
+
+
+def test_a_kernel_chosen_later_replaces_the_one_that_ran():
+    gemm, kernels = Gemm(4096, 4096, 4096), Kernels(gpu("h200_sxm"), Options())
+    before = main_kernel(kernels.of(gemm)).name
+    kernels.choose(gemm, parse_kernel_name("nvjet_sm90_tst_64x64_64x13_2x1_v_bz_TNT", gemm))
+    assert main_kernel(kernels.of(gemm)).name != before

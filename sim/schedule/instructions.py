@@ -67,7 +67,8 @@ def serial_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, fl
 
 def barrier_cycles(warps: int, gpu: Gpu) -> float:
     """Cycles of one k-iteration's barrier, for as many warps."""
-    return gpu.multistage.barrier_cycles + gpu.multistage.barrier_warp_cycles * (warps - WARPGROUP_WARPS)
+    beyond_four = gpu.multistage.barrier_warp_cycles * (warps - WARPGROUP_WARPS)
+    return max(0.0, gpu.multistage.barrier_cycles + beyond_four)
 
 
 def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:

@@ -6,6 +6,7 @@ kernels of a step are those that were launched, by their names; in a whole step 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -206,7 +207,9 @@ def _aligned(case: StackCase, rows: Sequence[Cells]) -> Iterator[StackKernel | C
 def _products(kernels: Sequence[StackKernel | ConfigError]) -> Iterator[tuple[int, str, str, str]]:
     for each in kernels:
         if not isinstance(each, ConfigError) and (each.kind, each.part) == ("product", "main"):
-            yield each.place, each.kernel, each.grid, each.block
+            with contextlib.suppress(ConfigError):  # such a row is refused by itself
+                _named_config(each.kernel, each.grid, each.block, step_of(each.case).operations[each.place].work)
+                yield each.place, each.kernel, each.grid, each.block
 
 
 def _walk(
@@ -241,6 +244,8 @@ def _predict_kernel(asked: StackKernel, gpu: Gpu) -> dict[str, float]:
     """The kernel's time where the step ran: behind the operations before it, at the clock that the load leaves."""
     if asked.part == "memset":
         return {"time_us": gpu.persistent.memset_us}
+    if asked.kind in ("product", "split-K reduction"):  # raises for a name that is not known
+        _named_config(asked.kernel, asked.grid, asked.block, step_of(asked.case).operations[asked.place].work)
     result = ran_step(asked.case, gpu, asked.products)
     return {"time_us": 1e6 * _part(asked, result.ran[asked.place].kernels)}
 
