@@ -47,6 +47,7 @@ class FakeSimulate:
         self.asked: list[tuple[Any, ...]] = []
         self.advised: list[bool] = []
         self.first_tokens: list[bool] = []
+        self.steadies: list[bool] = []
 
     def __call__(
         self,
@@ -62,6 +63,7 @@ class FakeSimulate:
     ) -> Any:
         self.asked.append((llm, gpu, options, how))
         self.first_tokens.append(first_token)
+        self.steadies.append(steady)
         self.advised.append(advise)
         return sample_llm(llm.phase)
 
@@ -154,10 +156,12 @@ def test_where_the_whole_batch_does_not_fit_one_sequence_is_read() -> None:
     assert result.prefill.request.batch == 1
 
 
-@pytest.mark.parametrize(("words", "wanted"), [("", True), ("--json", True), ("--quiet", False)])
-def test_the_first_token_is_simulated_where_it_is_shown(words: str, wanted: bool, simulate: FakeSimulate) -> None:
+@pytest.mark.parametrize(("words", "wanted"), [("", True), ("--json", True), ("--json -q", True), ("--quiet", False)])
+def test_the_first_token_and_long_load_are_simulated_where_they_are_shown(
+    words: str, wanted: bool, simulate: FakeSimulate
+) -> None:
     tilewalk("llm", "--model", "gpt2", *words.split())
-    assert simulate.first_tokens == [wanted]
+    assert (simulate.first_tokens, simulate.steadies) == ([wanted], [wanted])
 
 
 def test_a_burst_that_the_board_does_not_hold_is_marked_and_what_it_becomes_is_told() -> None:

@@ -74,12 +74,11 @@ def run(options: LlmOptions, asked: Request, *, advise: bool) -> LlmResult:
     files = outputs.checked({name: getattr(options, name) for name in WRITERS})
     if "figure" in files:
         outputs.check_format(files["figure"])
-    steady = not options.quiet or options.price is not None
+    one_line = options.quiet and not options.json
+    first, steady = not one_line, not one_line or options.price is not None
     with telling(options.quiet) as status:
         with in_options(options):
-            result = in_background(
-                lambda: simulated(asked, status, advise=advise, first=not options.quiet, steady=steady)
-            )
+            result = in_background(lambda: simulated(asked, status, advise=advise, first=first, steady=steady))
         for name, path in files.items():  # in this thread, so that an interrupt leaves nothing half-written
             status.text, status.total = f"writing {path.name}", None
             WRITERS[name](result, path, options)
