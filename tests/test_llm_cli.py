@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,14 @@ def test_a_decode_step_tells_the_time_to_its_first_token() -> None:
     found = terminal.to_json(result)
     assert (found["time_to_first_token_us"], found["first_token_batch"]) == (alone.time_s * 1e6, 2)
     assert sample_llm("decode").time_to_first_token_s is None
+
+
+def test_a_first_token_at_a_clock_that_the_board_does_not_hold_is_marked() -> None:
+    for name, is_burst in (("hungry", True), ("prefill", False)):
+        result = replace(sample_llm("answered"), prefill=sample_llm(name))
+        (line,) = [str(each) for each in terminal._headline(result, None) if str(each).startswith("First token")]
+        assert ("W in a burst (the board holds 692 W)" in line) is is_burst
+        assert terminal.to_json(result)["first_token_burst"] is is_burst
 
 
 def test_where_the_whole_batch_does_not_fit_one_sequence_is_read() -> None:
@@ -495,6 +504,8 @@ REFUSED = {
     "llm --model bert-base --phase decode": ("--phase decode", "bert-base", "no cache"),
     f"{LLAMA} --prune-ffn 1": ("--prune-ffn", "'1'", "0 to 0.99"),
     f"{LLAMA} --prune-heads half": ("--prune-heads", "'half'"),
+    f"{LLAMA} --prune-heads 0.05": ("--prune-heads", "'0.05'", "0.0625 at least", "7 of 8 heads of keys"),
+    f"{LLAMA} --prune-ffn 1e-300": ("--prune-ffn", "'1e-300'", "0.002233 at least", "14,272 of 14,336 wide"),
     f"{LLAMA} --balance even": ("--balance with llama3-8b", "no experts"),
     "llm --model mixtral-8x7b --balance odd": ("--balance odd", "random, even"),
     "llm --model bert-base --page 16": ("--page with bert-base",),
@@ -534,7 +545,32 @@ def test_pruning_arrives_and_is_told(simulate: FakeSimulate) -> None:
     text = tilewalk("llm", "--model", "llama3-8b", "--prune-ffn", "0.5", "--prune-heads", "0.25").stdout
     model = simulate.asked[0][0].model
     assert (model.d_ff, model.heads, model.kv_heads) == (7168, 24, 6)
-    assert "7,168 of 14,336 wide in the feed-forward, 24 of 32 heads" in " ".join(text.split())
+    words = " ".join(text.split())
+    assert "Pruned: 7,168 of 14,336 wide in the feed-forward, 24 of 32 heads, 6 of 8 heads of keys." in words
+    told = tilewalk("llm", "--model", "llama3-8b", "--prune-ffn", "0.5", "-q").stderr
+    assert told == "tilewalk: Pruned: 7,168 of 14,336 wide in the feed-forward.\n"
+    told = tilewalk("llm", "--model", "gpt2", "--prune-heads", "0.5", "-q").stderr
+    assert told == "tilewalk: Pruned: 6 of 12 heads.\n"
+
+
+@pytest.mark.parametrize("command", ["llm", "kernels"])
+def test_pruning_is_told_in_json(command: str, simulate: FakeSimulate) -> None:
+    words = (command, "--model", "llama3-8b", "--json")
+    found = json.loads(tilewalk(*words, "--prune-heads", "0.25").stdout)
+    assert found["pruned"] == {"prune_heads": 0.25, "d_ff": 14336, "heads": 24, "kv_heads": 6}
+    assert "pruned" not in json.loads(tilewalk(*words, "--prune-heads", "0").stdout)
+
+
+@pytest.mark.parametrize("fields", [{}, {"d_ff": 100, "heads": 12, "kv_heads": 3}, {"d_ff": 64, "kv_heads": 1}])
+def test_the_least_that_can_be_pruned_is(fields: dict[str, int]) -> None:
+    model = replace(load_model("llama3-8b"), **fields)
+    for name, of in llm_request.LEFT_OUT.items():
+        text = llm_request._least_pruned(name, model)
+        if found := re.match(r"0 or ([\d.]+) at least, which leaves ([\d,]+) of", text):
+            pruned = model.pruned(**{name.removeprefix("prune_"): float(found[1])})
+            assert getattr(pruned, of) == int(found[2].replace(",", "")) < getattr(model, of)
+        else:
+            assert getattr(model.pruned(0.99, 0.99), of) == getattr(model, of)
 
 
 def test_the_widest_head_is_that_of_the_kernels() -> None:
@@ -552,6 +588,7 @@ FITS_NOT = {
         "12 heads and --attention unfused",
     ),
     "--model llama3-8b --lora-rank 5000": ("--lora-rank 5000", "from 1 to 4096"),
+    "--model llama3-8b --phase decode --lora-rank 100000": ("--lora-rank 100000", "from 1 to"),
     "--model llama3-8b --phase decode --batch 4 --lora-rank 8 --lora-adapters 5": ("--lora-adapters 5", "from 1 to 4"),
     "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 2", "--tokens 535"),
     "--model gpt2 --gpu t4 --dtype bf16": ("--dtype bf16", "t4", "fp16"),
@@ -562,9 +599,7 @@ FITS_NOT = {
     "--model llama3-8b --matmul-dtype fp8_e4m3 --gpu a100_sxm_80gb": ("--matmul-dtype fp8_e4m3: a100",),
     "--model gpt2 --phase training --attention cudnn": ("--attention cudnn with --phase training",),
 }
-INNER_NAMES = (
-    r"backend|workload gemm|\(execution\)|\(attention\)|(?<!-)\b(kv_dtype|low_rank|matmul_dtype|compress_head) ="
-)
+INNER_NAMES = r"backend|workload gemm|\execution\)|attention\)|(?<!-)\b(kv_dtype|low_rank|matmul_dtype|compress_head) ="
 
 
 @pytest.mark.parametrize("words", FITS_NOT)

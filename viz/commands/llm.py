@@ -40,7 +40,7 @@ def llm(options: LlmOptions) -> None:
     if options.json or options.quiet:
         _tell(asked)
     if options.json:
-        typer.echo(json.dumps(terminal.to_json(result, price)))
+        typer.echo(json.dumps(terminal.to_json(result, price, asked.pruned)))
     elif options.quiet:
         write_lines(console(), [terminal.time_line(result, price)])
     else:
@@ -58,7 +58,7 @@ def kernels(options: KernelsOptions) -> None:
     from viz.llm.kernels import kernels_json, print_kernels, shown_only
 
     if options.json:
-        typer.echo(json.dumps(kernels_json(step, every=options.every)))
+        typer.echo(json.dumps(kernels_json(step, every=options.every, pruned=asked.pruned)))
     else:
         print_kernels(step, console(), every=options.every, note=shown_only(result))
 

@@ -172,10 +172,12 @@ def _whole(line: str) -> RenderableType:
 
 
 # JSON.
-def kernels_json(step: StepResult, *, every: bool = False) -> dict[str, Any]:
-    """The object that `--json` prints: kernels in launch order; `times` says how often each runs in the step."""
+def kernels_json(step: StepResult, *, every: bool = False, pruned: dict[str, float] | None = None) -> dict[str, Any]:
+    """The object that `--json` prints: kernels in launch order; `times` says how often each runs in the step.
+    `pruned`: what is to be said of a pruned model."""
     return {
         "step": step.step.label,
+        **({"pruned": pruned} if pruned else {}),
         "gpu": step.gpu.name,
         "n_kernels": step.n_kernels,
         "kernels_us": step.kernels_s * 1e6,
