@@ -496,7 +496,7 @@ REFUSED = {
     f"{LLAMA} --fusion some": ("--fusion some",),
     f"{LLAMA} --gpu h300": ("GPU", "'h300'", "h200_sxm"),
     f"{LLAMA} --figure out.bmp": ("--figure", ".png, .svg, .pdf"),
-    f"{LLAMA} --inside down": ("--inside down", "needs --trace"),
+    f"{LLAMA} --inside down": ("--inside 'down'", "needs --trace"),
     f"{LLAMA} --trace /": ("--trace", "not of a folder"),
     f"{LLAMA} --phase training --checkpointing half": ("checkpointing", "half"),
     f"{LLAMA} --phase training --accumulated 0": ("--accumulated", "'0'"),
@@ -520,6 +520,12 @@ def test_a_refusal_says_what_and_why_before_anything_is_simulated(line: str, sim
     error = one_error(tilewalk(*line.split()))
     assert [text for text in REFUSED[line] if text not in error] == []
     assert simulate.asked == []
+
+
+def test_an_empty_name_is_quoted(simulate: FakeSimulate, tmp_path: Path) -> None:
+    assert "--inside '': needs --trace" in one_error(tilewalk(*LLAMA.split(), "--inside", ""))
+    words = (*LLAMA.split(), "--trace", str(tmp_path / "t.json"), "--inside", "")
+    assert "--inside '': must be one of" in one_error(tilewalk(*words))
 
 
 def test_type_and_attention_follow_the_gpu_where_nothing_is_said(simulate: FakeSimulate) -> None:
@@ -590,6 +596,16 @@ FITS_NOT = {
     "--model llama3-8b --lora-rank 5000": ("--lora-rank 5000", "from 1 to 4096"),
     "--model llama3-8b --phase decode --lora-rank 100000": ("--lora-rank 100000", "from 1 to"),
     "--model llama3-8b --phase decode --batch 4 --lora-rank 8 --lora-adapters 5": ("--lora-adapters 5", "from 1 to 4"),
+    "--model llama3-8b --phase decode --batch 2 --lora-rank 8 --lora-adapters 4": (
+        "--lora-adapters 4: must be an integer from 1 to 2 (one for each of 2 rows at most, command line)",
+    ),
+    "--model llama3-8b --weights int4 --weight-group 100": (
+        "--weight-group 100: must divide the 4096 inputs of a layer (command line)",
+    ),
+    "--model llama3-8b --phase decode --lora-rank 2000": (
+        "--lora-rank 2000: must be an integer from 1 to 1024 (k of 4096 inputs, 1024 outputs, command line)",
+    ),
+    "--model gpt2 --matmul-dtype fp8_e4m3 --dtype fp32": ("(with --matmul-dtype, command line)",),
     "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 2", "--tokens 535"),
     "--model gpt2 --gpu t4 --dtype bf16": ("--dtype bf16", "t4", "fp16"),
     "--model gpt2 --dtype fp32 --attention flash": ("--dtype fp32 with --attention flash", "math"),
@@ -599,7 +615,7 @@ FITS_NOT = {
     "--model llama3-8b --matmul-dtype fp8_e4m3 --gpu a100_sxm_80gb": ("--matmul-dtype fp8_e4m3: a100",),
     "--model gpt2 --phase training --attention cudnn": ("--attention cudnn with --phase training",),
 }
-INNER_NAMES = r"backend|workload gemm|\execution\)|attention\)|(?<!-)\b(kv_dtype|low_rank|matmul_dtype|compress_head) ="
+INNER_NAMES = r"backend|workload gemm|[( ](execution|attention)\)|weights_format|must divide k|(?<!-)\b(kv_dtype|low_rank|matmul_dtype|compress_head) ="
 
 
 @pytest.mark.parametrize("words", FITS_NOT)

@@ -211,7 +211,7 @@ def test_a_named_operation_is_shown_from_inside(tmp_path: Path) -> None:
     assert [text.partition(":")[0] for text in trace["otherData"]["inside"]] == ["out of layer 1"]
     (head,) = chosen(sample_llm("decode"), "head")
     assert head.title == "head"
-    with pytest.raises(ConfigError, match=r"--inside attention norm: must be one of .*down"):
+    with pytest.raises(ConfigError, match=r"--inside 'attention norm': must be one of .*down"):
         chosen(sample_llm("decode"), "attention norm")
 
 

@@ -30,7 +30,7 @@ def llm(options: LlmOptions) -> None:
     if options.advise and options.quiet and not options.json:
         raise ConfigError("--advise with --quiet: must be one or the other, advice is not printed then (command line)")
     if options.inside is not None and options.trace is None:
-        raise ConfigError(f"--inside {options.inside[:40]}: needs --trace, which shows it (command line)")
+        raise ConfigError(f"--inside {options.inside[:40]!r}: needs --trace, which shows it (command line)")
     asked = request(options)
     result = run(options, asked, advise=printed_only if options.advise is None else options.advise)
     from viz.commands.console import console

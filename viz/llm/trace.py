@@ -187,7 +187,7 @@ def chosen(result: LlmResult, name: str | None = None) -> tuple[Inside, ...]:
     else:
         names = dict.fromkeys(operation_name(each.ran) for each in those)
         if name not in names:
-            raise ConfigError(f"--inside {name[:40]}: must be one of {', '.join(names)} (command line)")
+            raise ConfigError(f"--inside {name[:40]!r}: must be one of {', '.join(names)} (command line)")
         named = [each for each in those if operation_name(each.ran) == name]
         groups = [[each for each in named if each.ran.operation.layer == layer] or named]
     longest = [max(group, key=lambda each: each.main.time_s) for group in groups if group]
