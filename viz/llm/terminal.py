@@ -79,8 +79,8 @@ def _times(result: LlmResult) -> str:
 
 
 def _first_token(prefill: LlmResult) -> str:
-    """Of a decode step."""
-    burst = f" at {words.power_text(prefill.power_w, prefill.held_w)}" if prefill.is_burst else ""
+    """Of a decode step; said to be of a burst where the board does not hold the prefill's power for long."""
+    burst = f" in a burst of {words.power_text(prefill.power_w)}" if prefill.is_burst else ""
     text = f"First token after {words.time_text(prefill.time_s)}{burst}"
     return f"{text}: a {facts.phase_text(prefill)}, simulated as well"
 
