@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from hwmodels.catalog import load_gpu
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from workloads.execution import FUSIONS
@@ -68,7 +69,7 @@ def advice(result: LlmResult, gpu: Gpu, simulate: Simulate, tell: Progress) -> t
     """The changes that save most time a token: {"change": text, "time_s": s, "speedup": of time a token, "lossless":
     whether numbers stay as they are}; lossless ones first, of each the best first.
 
-    A cache of one byte is also tried with the attention that helps most.
+    A cache of one byte is also tried with the attention that helps most, and told where it adds to that.
     """
     changes = list(_changes(result, gpu))
     n_all = len(changes) + 1
@@ -80,23 +81,29 @@ def advice(result: LlmResult, gpu: Gpu, simulate: Simulate, tell: Progress) -> t
     attention, cache = best.get("attention"), [change for change in changes if change.kind == "cache"]
     if attention and cache:
         tell("simulating what would help", n_all - 1, n_all)
-        text = f"{attention.text}, and the cache in fp8"
-        _try(result, cache[0]._replace(text=text, how=attention.how), simulate, found, best)
+        text = f"{BACKENDS[attention.how['attention']]}, and the cache in fp8 (not measured)"
+        least = HELPS_FROM * float(found["attention"]["speedup"])
+        _try(result, cache[0]._replace(text=text, how=attention.how), simulate, found, best, least)
     told = sorted(found.values(), key=lambda each: -float(each["speedup"]))
     apart = ([each for each in told if each["lossless"] is flag] for flag in (True, False))
     return tuple(each for some, n in zip(apart, (N_ADVICE, N_LOSSY), strict=True) for each in some[:n])
 
 
 def _try(
-    result: LlmResult, change: Change, simulate: Simulate, found: dict[str, Told], best: dict[str, Change]
+    result: LlmResult,
+    change: Change,
+    simulate: Simulate,
+    found: dict[str, Told],
+    best: dict[str, Change],
+    least: float = HELPS_FROM,
 ) -> None:
-    """Simulate one change, and keep it if it helps and is the best of its kind."""
+    """Simulate one change, and keep it if it helps, by `least` times, and is the best of its kind."""
     try:
         other = simulate(result.request.but(**change.fields), dataclasses.replace(result.how, **change.how))
     except ConfigError:
         return
     speedup = other.tokens_per_s / result.tokens_per_s
-    least = max(HELPS_FROM, SIMPLER_TO * float(found[change.kind]["speedup"]) if change.kind in found else 0.0)
+    least = max(least, SIMPLER_TO * float(found[change.kind]["speedup"]) if change.kind in found else 0.0)
     if speedup >= least:
         best[change.kind] = change
         found[change.kind] = {
@@ -117,17 +124,26 @@ def _changes(result: LlmResult, gpu: Gpu) -> Iterator[Change]:
     if how.stream_weights:
         yield Change("weights", "keep all weights in HBM", {}, {"stream_weights": False})
     yield from _attention(result, gpu)
-    yield from _training(request) if request.phase == "training" else _inference(request, gpu)
     yield Change("batch", "twice the batch", {"batch": 2 * request.batch}, {})
+    yield from _training(request) if request.phase == "training" else _inference(request, gpu)
 
 
 def _attention(result: LlmResult, gpu: Gpu) -> Iterator[Change]:
     if result.request.phase == "training" and result.how.attention == "flash":
         return  # the only one with a backward of its own
+    measured = MEASURED if _is_measured(result, gpu) else ()
     for backend, text in BACKENDS.items():
         if backend != result.how.attention:
-            measured = f"measured on {gpu.name}" if backend in MEASURED and gpu.name == MEASURED_ON else "not measured"
-            yield Change("attention", f"{text} ({measured})", {}, {"attention": backend})
+            told = f"measured on {gpu.name}" if backend in measured else "not measured"
+            yield Change("attention", f"{text} ({told})", {}, {"attention": backend})
+
+
+def _is_measured(result: LlmResult, gpu: Gpu) -> bool:
+    """Whether attention was measured on this GPU, as it is shipped, with a cache of the type of activations."""
+    execution = result.request.execution
+    if execution.cache_dtype != execution.dtype or gpu.name != MEASURED_ON:
+        return False
+    return gpu.model_dump() == load_gpu(MEASURED_ON).model_dump()
 
 
 def _training(request: Llm) -> Iterator[Change]:

@@ -258,10 +258,11 @@ def _untold(what: str, done: int, total: int) -> None:
 def _simulated(request: Llm, gpu: Gpu, options: Options, how: How, tell: Progress, *, cures: bool = True) -> LlmResult:
     memory = plan_of(request, how)
     held_bytes = max(point.total for point in points_in_hbm(request, memory, how))
+    first = request.step(attention_kind(how))  # refuses what no memory makes possible
     check_memory(request, gpu, memory, how, cures=cures)
     contexts = _contexts(request)
     steps = []
-    for i, step in enumerate((request.step(attention_kind(how)), *map(request.decode_step, contexts))):
+    for i, step in enumerate((first, *map(request.decode_step, contexts))):
         tell("simulating steps", i, 1 + len(contexts))
         steps.append(_step(step, gpu, options, how, held_bytes))
     return LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())

@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ class FakeSimulate:
         self.asked: list[tuple[Any, ...]] = []
         self.advised: list[bool] = []
         self.first_tokens: list[bool] = []
+        self.steadies: list[bool] = []
 
     def __call__(
         self,
@@ -62,6 +64,7 @@ class FakeSimulate:
     ) -> Any:
         self.asked.append((llm, gpu, options, how))
         self.first_tokens.append(first_token)
+        self.steadies.append(steady)
         self.advised.append(advise)
         return sample_llm(llm.phase)
 
@@ -146,6 +149,15 @@ def test_a_decode_step_tells_the_time_to_its_first_token() -> None:
     assert sample_llm("decode").time_to_first_token_s is None
 
 
+def test_a_first_token_at_a_clock_that_the_board_does_not_hold_is_marked() -> None:
+    for name, is_burst in (("hungry", True), ("prefill", False)):
+        result = replace(sample_llm("answered"), prefill=sample_llm(name))
+        (line,) = [str(each) for each in terminal._headline(result, None) if str(each).startswith("First token")]
+        assert (f" in a burst of {sample_llm(name).power_w:,.0f} W: a prefill" in line) is is_burst
+        assert len(line) <= 100
+        assert terminal.to_json(result)["first_token_burst"] is is_burst
+
+
 def test_where_the_whole_batch_does_not_fit_one_sequence_is_read() -> None:
     small = load_gpu("h200_sxm", ("hbm.capacity_gb=0.6",))
     request = Llm(load_model("gpt2"), "decode", 8, context=1000)
@@ -154,10 +166,12 @@ def test_where_the_whole_batch_does_not_fit_one_sequence_is_read() -> None:
     assert result.prefill.request.batch == 1
 
 
-@pytest.mark.parametrize(("words", "wanted"), [("", True), ("--json", True), ("--quiet", False)])
-def test_the_first_token_is_simulated_where_it_is_shown(words: str, wanted: bool, simulate: FakeSimulate) -> None:
+@pytest.mark.parametrize(("words", "wanted"), [("", True), ("--json", True), ("--json -q", True), ("--quiet", False)])
+def test_the_first_token_and_long_load_are_simulated_where_they_are_shown(
+    words: str, wanted: bool, simulate: FakeSimulate
+) -> None:
     tilewalk("llm", "--model", "gpt2", *words.split())
-    assert simulate.first_tokens == [wanted]
+    assert (simulate.first_tokens, simulate.steadies) == ([wanted], [wanted])
 
 
 def test_a_burst_that_the_board_does_not_hold_is_marked_and_what_it_becomes_is_told() -> None:
@@ -483,7 +497,7 @@ REFUSED = {
     f"{LLAMA} --fusion some": ("--fusion some",),
     f"{LLAMA} --gpu h300": ("GPU", "'h300'", "h200_sxm"),
     f"{LLAMA} --figure out.bmp": ("--figure", ".png, .svg, .pdf"),
-    f"{LLAMA} --inside down": ("--inside down", "needs --trace"),
+    f"{LLAMA} --inside down": ("--inside 'down'", "needs --trace"),
     f"{LLAMA} --trace /": ("--trace", "not of a folder"),
     f"{LLAMA} --phase training --checkpointing half": ("checkpointing", "half"),
     f"{LLAMA} --phase training --accumulated 0": ("--accumulated", "'0'"),
@@ -491,6 +505,8 @@ REFUSED = {
     "llm --model bert-base --phase decode": ("--phase decode", "bert-base", "no cache"),
     f"{LLAMA} --prune-ffn 1": ("--prune-ffn", "'1'", "0 to 0.99"),
     f"{LLAMA} --prune-heads half": ("--prune-heads", "'half'"),
+    f"{LLAMA} --prune-heads 0.05": ("--prune-heads", "'0.05'", "0.0625 at least", "7 of 8 heads of keys"),
+    f"{LLAMA} --prune-ffn 1e-300": ("--prune-ffn", "'1e-300'", "0.002233 at least", "14,272 of 14,336 wide"),
     f"{LLAMA} --balance even": ("--balance with llama3-8b", "no experts"),
     "llm --model mixtral-8x7b --balance odd": ("--balance odd", "random, even"),
     "llm --model bert-base --page 16": ("--page with bert-base",),
@@ -505,6 +521,12 @@ def test_a_refusal_says_what_and_why_before_anything_is_simulated(line: str, sim
     error = one_error(tilewalk(*line.split()))
     assert [text for text in REFUSED[line] if text not in error] == []
     assert simulate.asked == []
+
+
+def test_an_empty_name_is_quoted(simulate: FakeSimulate, tmp_path: Path) -> None:
+    assert "--inside '': needs --trace" in one_error(tilewalk(*LLAMA.split(), "--inside", ""))
+    words = (*LLAMA.split(), "--trace", str(tmp_path / "t.json"), "--inside", "")
+    assert "--inside '': must be one of" in one_error(tilewalk(*words))
 
 
 def test_type_and_attention_follow_the_gpu_where_nothing_is_said(simulate: FakeSimulate) -> None:
@@ -530,7 +552,32 @@ def test_pruning_arrives_and_is_told(simulate: FakeSimulate) -> None:
     text = tilewalk("llm", "--model", "llama3-8b", "--prune-ffn", "0.5", "--prune-heads", "0.25").stdout
     model = simulate.asked[0][0].model
     assert (model.d_ff, model.heads, model.kv_heads) == (7168, 24, 6)
-    assert "7,168 of 14,336 wide in the feed-forward, 24 of 32 heads" in " ".join(text.split())
+    words = " ".join(text.split())
+    assert "Pruned: 7,168 of 14,336 wide in the feed-forward, 24 of 32 heads, 6 of 8 heads of keys." in words
+    told = tilewalk("llm", "--model", "llama3-8b", "--prune-ffn", "0.5", "-q").stderr
+    assert told == "tilewalk: Pruned: 7,168 of 14,336 wide in the feed-forward.\n"
+    told = tilewalk("llm", "--model", "gpt2", "--prune-heads", "0.5", "-q").stderr
+    assert told == "tilewalk: Pruned: 6 of 12 heads.\n"
+
+
+@pytest.mark.parametrize("command", ["llm", "kernels"])
+def test_pruning_is_told_in_json(command: str, simulate: FakeSimulate) -> None:
+    words = (command, "--model", "llama3-8b", "--json")
+    found = json.loads(tilewalk(*words, "--prune-heads", "0.25").stdout)
+    assert found["pruned"] == {"prune_heads": 0.25, "d_ff": 14336, "heads": 24, "kv_heads": 6}
+    assert "pruned" not in json.loads(tilewalk(*words, "--prune-heads", "0").stdout)
+
+
+@pytest.mark.parametrize("fields", [{}, {"d_ff": 100, "heads": 12, "kv_heads": 3}, {"d_ff": 64, "kv_heads": 1}])
+def test_the_least_that_can_be_pruned_is(fields: dict[str, Any]) -> None:
+    model = replace(load_model("llama3-8b"), **fields)
+    for name, of in llm_request.LEFT_OUT.items():
+        text = llm_request._least_pruned(name, model)
+        if found := re.match(r"0 or ([\d.]+) at least, which leaves ([\d,]+) of", text):
+            pruned = model.pruned(**{name.removeprefix("prune_"): float(found[1])})
+            assert getattr(pruned, of) == int(found[2].replace(",", "")) < getattr(model, of)
+        else:
+            assert getattr(model.pruned(0.99, 0.99), of) == getattr(model, of)
 
 
 def test_the_widest_head_is_that_of_the_kernels() -> None:
@@ -548,7 +595,18 @@ FITS_NOT = {
         "12 heads and --attention unfused",
     ),
     "--model llama3-8b --lora-rank 5000": ("--lora-rank 5000", "from 1 to 4096"),
+    "--model llama3-8b --phase decode --lora-rank 100000": ("--lora-rank 100000", "from 1 to"),
     "--model llama3-8b --phase decode --batch 4 --lora-rank 8 --lora-adapters 5": ("--lora-adapters 5", "from 1 to 4"),
+    "--model llama3-8b --phase decode --batch 2 --lora-rank 8 --lora-adapters 4": (
+        "--lora-adapters 4: must be an integer from 1 to 2 (one for each of 2 rows at most, command line)",
+    ),
+    "--model llama3-8b --weights int4 --weight-group 100": (
+        "--weight-group 100: must divide the 4096 inputs of a layer (command line)",
+    ),
+    "--model llama3-8b --phase decode --lora-rank 2000": (
+        "--lora-rank 2000: must be an integer from 1 to 1024 (k of 4096 inputs, 1024 outputs, command line)",
+    ),
+    "--model gpt2 --matmul-dtype fp8_e4m3 --dtype fp32": ("(with --matmul-dtype, command line)",),
     "--model llama3-8b --phase training --batch 8": ("optimizer", "141", "--batch 2", "--tokens 535"),
     "--model gpt2 --gpu t4 --dtype bf16": ("--dtype bf16", "t4", "fp16"),
     "--model gpt2 --dtype fp32 --attention flash": ("--dtype fp32 with --attention flash", "math"),
@@ -559,7 +617,8 @@ FITS_NOT = {
     "--model gpt2 --phase training --attention cudnn": ("--attention cudnn with --phase training",),
 }
 INNER_NAMES = (
-    r"backend|workload gemm|\(execution\)|\(attention\)|(?<!-)\b(kv_dtype|low_rank|matmul_dtype|compress_head) ="
+    r"backend|workload gemm|[( ](execution|attention)\)|weights_format|must divide k|"
+    r"(?<!-)\b(kv_dtype|low_rank|matmul_dtype|compress_head) ="
 )
 
 

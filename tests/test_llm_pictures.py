@@ -13,12 +13,12 @@ import pytest
 from matplotlib.figure import Figure
 
 from hwmodels.errors import ConfigError
-from sim.step import peak_flops_per_s
+from sim.step import StepResult, peak_flops_per_s
 from tests.sample_llm import ASKED, sample_llm
 from tests.test_pictures import drawn_texts
 from viz.llm import facts
 from viz.llm.charts import _bars
-from viz.llm.kernels import shown_only
+from viz.llm.kernels import sections, shown_only
 from viz.llm.layer import MAX_ROWS, _chosen, middle_layer, passages
 from viz.llm.roofline import draw_roofline, edge, marks
 from viz.llm.sheet import figure, save_figure
@@ -189,12 +189,29 @@ def test_processes_in_which_nothing_happens_are_left_out(name: str, linked: bool
     assert {pid for pid, _ in names(trace, "process_name")} == used
 
 
+@pytest.mark.parametrize("view", ["trace", "kernels"])
+def test_the_last_layer_is_looked_for_once_a_step(view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not once a kernel, which made long steps quadratic."""
+    asked: list[object] = []
+    ran_of = StepResult.__getattribute__
+
+    def counted(step: StepResult, name: str) -> Any:
+        if name == "ran":
+            asked.append(step)
+        return ran_of(step, name)
+
+    result = sample_llm("decode")
+    monkeypatch.setattr(StepResult, "__getattribute__", counted)
+    write_trace(result, tmp_path / "t.json") if view == "trace" else sections(result.shown)
+    assert 0 < len(asked) < 30 < result.shown.n_kernels
+
+
 def test_a_named_operation_is_shown_from_inside(tmp_path: Path) -> None:
     trace, _ = written("decode", tmp_path / "t.json", inside="out")
     assert [text.partition(":")[0] for text in trace["otherData"]["inside"]] == ["out of layer 1"]
     (head,) = chosen(sample_llm("decode"), "head")
     assert head.title == "head"
-    with pytest.raises(ConfigError, match=r"--inside attention norm: must be one of .*down"):
+    with pytest.raises(ConfigError, match=r"--inside 'attention norm': must be one of .*down"):
         chosen(sample_llm("decode"), "attention norm")
 
 

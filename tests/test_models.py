@@ -488,6 +488,8 @@ def test_pruning_leaves_smaller_dense_shapes():
     assert whole.pruned() == whole
     assert whole.pruned(ffn=0.3).d_ff % 64 == 0
     assert whole.pruned(heads=0.99).kv_heads == 1
+    assert [whole.pruned(heads=n / 16).kv_heads for n in (1, 3, 5, 7)] == [7, 6, 5, 4], "halves round one way"
+    assert [whole.pruned(ffn=n / 448).d_ff for n in (1, 3)] == [14336 - 64, 14336 - 128]
     for fraction in (1, -0.1, True, float("nan")):
         with pytest.raises(ConfigError, match="must be a fraction"):
             whole.pruned(ffn=fraction)

@@ -30,7 +30,7 @@ def llm(options: LlmOptions) -> None:
     if options.advise and options.quiet and not options.json:
         raise ConfigError("--advise with --quiet: must be one or the other, advice is not printed then (command line)")
     if options.inside is not None and options.trace is None:
-        raise ConfigError(f"--inside {options.inside[:40]}: needs --trace, which shows it (command line)")
+        raise ConfigError(f"--inside {options.inside[:40]!r}: needs --trace, which shows it (command line)")
     asked = request(options)
     result = run(options, asked, advise=printed_only if options.advise is None else options.advise)
     from viz.commands.console import console
@@ -40,7 +40,7 @@ def llm(options: LlmOptions) -> None:
     if options.json or options.quiet:
         _tell(asked)
     if options.json:
-        typer.echo(json.dumps(terminal.to_json(result, price)))
+        typer.echo(json.dumps(terminal.to_json(result, price, asked.pruned)))
     elif options.quiet:
         write_lines(console(), [terminal.time_line(result, price)])
     else:
@@ -58,7 +58,7 @@ def kernels(options: KernelsOptions) -> None:
     from viz.llm.kernels import kernels_json, print_kernels, shown_only
 
     if options.json:
-        typer.echo(json.dumps(kernels_json(step, every=options.every)))
+        typer.echo(json.dumps(kernels_json(step, every=options.every, pruned=asked.pruned)))
     else:
         print_kernels(step, console(), every=options.every, note=shown_only(result))
 
@@ -74,12 +74,11 @@ def run(options: LlmOptions, asked: Request, *, advise: bool) -> LlmResult:
     files = outputs.checked({name: getattr(options, name) for name in WRITERS})
     if "figure" in files:
         outputs.check_format(files["figure"])
-    steady = not options.quiet or options.price is not None
+    one_line = options.quiet and not options.json
+    first, steady = not one_line, not one_line or options.price is not None
     with telling(options.quiet) as status:
         with in_options(options):
-            result = in_background(
-                lambda: simulated(asked, status, advise=advise, first=not options.quiet, steady=steady)
-            )
+            result = in_background(lambda: simulated(asked, status, advise=advise, first=first, steady=steady))
         for name, path in files.items():  # in this thread, so that an interrupt leaves nothing half-written
             status.text, status.total = f"writing {path.name}", None
             WRITERS[name](result, path, options)

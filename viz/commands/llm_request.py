@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hwmodels.errors import ConfigError
 from sim.program import LAUNCH_MODES
 from viz.commands.llm_options import BACKENDS, PHASES, PHASES_OF, StepOptions
 from viz.commands.llm_words import in_options
-from viz.commands.values import choice, integer, mhz, number, optional_integer
+from viz.commands.values import choice, integer, mhz, number, optional_integer, refused
 from workloads.attention import MAX_BATCH, MAX_TOKENS
 from workloads.execution import BALANCES, Execution
 from workloads.gemm import MAX_DIMENSION
+from workloads.models.model import PRUNED_TO
 
 if TYPE_CHECKING:
     from hwmodels.spec import Gpu
@@ -40,6 +42,8 @@ class Request:
     how: How
     notes: tuple[str, ...] = ()
     """What was chosen for the GPU where nothing was said, if it is not the usual; what is left of a pruned model."""
+    pruned: dict[str, float] = field(default_factory=dict)
+    """Of a pruned model: fractions left out, and what its layers have left, as JSON tells them."""
 
 
 def request(options: StepOptions) -> Request:
@@ -57,12 +61,16 @@ def request(options: StepOptions) -> Request:
     model = load_model(options.model)
     _refuse_what_the_model_lacks(options, model)
     gpu = load_gpu(options.gpu, options.sets or ())
-    whole, model = model, _pruned(options, model)
+    whole, (model, fractions) = model, _pruned(options, model)
     dtype, attention, notes = _suited(options, model, gpu)
     notes = (*_pruning(whole, model), *notes)
     with in_options(options):
         llm = _llm(options, model, sizes, _execution(options, dtype), training)
-    return Request(llm, gpu, Options(clock_mhz=clock_mhz, sustained=options.sustained), _how(options, attention), notes)
+    pruned = (
+        {**fractions, **{name: getattr(model, name) for name in ("d_ff", "heads", "kv_heads")}} if fractions else {}
+    )
+    how = _how(options, attention)
+    return Request(llm, gpu, Options(clock_mhz=clock_mhz, sustained=options.sustained), how, notes, pruned)
 
 
 def _sizes(options: StepOptions) -> tuple[int, int | None, int | None, int]:
@@ -98,20 +106,44 @@ def _llm(
     )
 
 
-def _pruned(options: StepOptions, model: Model) -> Model:
-    names = ("prune_ffn", "prune_heads")
-    found = {
-        name: number(f"--{name.replace('_', '-')}", getattr(options, name), 0, MOST_PRUNED) or 0.0 for name in names
-    }
-    return model.pruned(found["prune_ffn"], found["prune_heads"])
+def _pruned(options: StepOptions, model: Model) -> tuple[Model, dict[str, float]]:
+    """The model without what is left out, and the fractions that were asked for, by option. Raises `ConfigError` for
+    one of which nothing is left when it is rounded."""
+    given = {name: number(_flag(name), getattr(options, name), 0, MOST_PRUNED) or 0.0 for name in LEFT_OUT}
+    pruned = model.pruned(given["prune_ffn"], given["prune_heads"])
+    for name, of in LEFT_OUT.items():
+        if given[name] and getattr(pruned, of) == getattr(model, of):
+            raise refused(_flag(name), getattr(options, name), _least_pruned(name, model))
+    return pruned, {name: fraction for name, fraction in given.items() if fraction}
+
+
+LEFT_OUT = {"prune_ffn": "d_ff", "prune_heads": "kv_heads"}
+"""Options that prune -> what of the model gets smaller."""
+
+
+def _least_pruned(name: str, model: Model) -> str:
+    """What a fraction that is rounded away must be, in words: 0, or the smallest that is not."""
+    n, size, of = (model.kv_heads, 1, "heads of keys") if name == "prune_heads" else (model.d_ff, PRUNED_TO, "wide")
+    left = (math.ceil(n / size) - 1) * size
+    if not left:
+        return f"0, {model.name} has no more than {n} {of}"
+    least = 1 - (left + size / 2) / n
+    return f"0 or {math.ceil(least * 1e6) / 1e6:g} at least, which leaves {left:,} of {n:,} {of}"
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _pruning(whole: Model, model: Model) -> tuple[str, ...]:
     """What is left of a pruned model, as a note."""
-    if model == whole:
-        return ()
-    left = f"{model.d_ff:,} of {whole.d_ff:,} wide in the feed-forward, {model.heads} of {whole.heads} heads"
-    return (f"Pruned: {left}, {model.kv_heads} of {whole.kv_heads} of keys.",)
+    left = []
+    if model.d_ff != whole.d_ff:
+        left.append(f"{model.d_ff:,} of {whole.d_ff:,} wide in the feed-forward")
+    if model.heads != whole.heads:
+        left.append(f"{model.heads} of {whole.heads} heads")
+        left += [f"{model.kv_heads} of {whole.kv_heads} heads of keys"] if whole.kv_heads != whole.heads else []
+    return (f"Pruned: {', '.join(left)}.",) if left else ()
 
 
 def _suited(options: StepOptions, model: Model, gpu: Gpu) -> tuple[str, str, tuple[str, ...]]:
@@ -135,7 +167,7 @@ def refuse_contradictions(options: StepOptions) -> None:
     phase = choice("--phase", options.phase, PHASES)
     for name, phases in PHASES_OF.items():
         if getattr(options, name) and phase not in phases:
-            option = f"--{name.replace('_', '-')}"
+            option = _flag(name)
             those = f"{', '.join(phases[:-1])} and {phases[-1]}" if len(phases) > 1 else phases[0]
             raise ConfigError(f"{option} with --phase {phase}: must not be given, it is for {those} (command line)")
     if options.clock is not None and options.sustained:
@@ -147,8 +179,9 @@ def refuse_contradictions(options: StepOptions) -> None:
 def _refuse_what_the_model_lacks(options: StepOptions, model: Model) -> None:
     given = next((name for name in ("kv_dtype", "page") if getattr(options, name) is not None), None)
     if given and model.encoder_only:
-        option = f"--{given.replace('_', '-')}"
-        raise ConfigError(f"{option} with {model.name}: must not be given, an encoder has no cache (command line)")
+        raise ConfigError(
+            f"{_flag(given)} with {model.name}: must not be given, an encoder has no cache (command line)"
+        )
     if options.balance is not None and not model.n_experts:
         raise ConfigError(f"--balance with {model.name}: must not be given, it has no experts (command line)")
 

@@ -24,7 +24,7 @@ FIELDS = {
     },
 }
 """Field -> options that may have set it; of several, the one that has the value."""
-UNDERSCORED = tuple(name for name in FIELDS if "_" in name and name != "weights_format")
+UNDERSCORED = tuple(name for name in FIELDS if "_" in name)
 """Fields whose name alone is no word of prose."""
 ASSIGNED = re.compile(rf"(?<![-\w])({'|'.join(FIELDS)}) = ('[^']*'|[\w.+-]+)")
 WITH_VALUE = re.compile(r"\b(with|and) (backend|phase) '([^']*)'")
@@ -32,7 +32,9 @@ ALONE = re.compile(rf"(?<![-\w])({'|'.join(UNDERSCORED)})\b")
 PHASES_OF = {"backward": "training"}
 """Phase of an operation -> that of the command."""
 INNER = re.compile(r"^family = '\w+': nothing fits [\w.-]+ and the workload: ")
-WHERE = re.compile(r"\((execution|attention|workload gemm|language model|training step|[\w ]+, execution)\)$")
+WHERE = re.compile(r"(?:(?<=\()|(?<=, ))(?:execution|attention|workload gemm|language model|training step)\)$")
+"""What refused, behind a reason or alone."""
+DIVIDED = re.compile(r"\bmust divide k = (\d+)")
 
 
 @contextlib.contextmanager
@@ -57,8 +59,9 @@ def reworded(text: str, options: StepOptions) -> str:
     text = WITH_VALUE.sub(
         lambda found: f"{found[1]} {_flag(FIELDS[found[2]][0])} {PHASES_OF.get(found[3], found[3])}", text
     )
-    text = ALONE.sub(lambda found: _flag(found[1]), text)
-    return WHERE.sub("(command line)", text).replace("must be None", "must not be given")
+    text = ALONE.sub(lambda found: _flag(FIELDS[found[1]][0]), text)
+    text = DIVIDED.sub(r"must divide the \1 inputs of a layer", text)
+    return WHERE.sub("command line)", text).replace("must be None", "must not be given")
 
 
 def _flag(name: str) -> str:

@@ -98,6 +98,12 @@ def time_by_group(rans: Sequence[Ran]) -> dict[str, float]:
     return {name: time_s for name, time_s in sums.items() if time_s}
 
 
+def last_layer(step: StepResult) -> int:
+    """The highest number of a layer; what follows the last layer of several has the number after it. Goes through the
+    whole step: ask once, not for every operation."""
+    return max((ran.operation.layer for ran in step.ran), default=-1)
+
+
 def by_name(step: StepResult) -> dict[str, list[Ran]]:
     """Operations of a step by name, longest together first."""
     found: dict[str, list[Ran]] = {}

@@ -50,7 +50,8 @@ class Section:
 
 def sections(step: StepResult, *, every: bool = False) -> tuple[Section, ...]:
     """The kernels of a step; equal layers are one section where it first occurs, unless `every` one is wanted."""
-    n_layers = 1 + max((ran.operation.layer for ran in step.ran if _inside(ran, step)), default=-1)
+    last = facts.last_layer(step)
+    n_layers = 1 + max((ran.operation.layer for ran in step.ran if _inside(ran, last)), default=-1)
     found: dict[Any, Section] = {}
     for i, (layer, rans) in enumerate(groupby(step.ran, key=lambda ran: ran.operation.layer)):
         rows = tuple(_rows(rans)) if every else _folded(_rows(rans))
@@ -64,9 +65,8 @@ def sections(step: StepResult, *, every: bool = False) -> tuple[Section, ...]:
     return tuple(found.values())
 
 
-def _inside(ran: Ran, step: StepResult) -> bool:
-    """Whether an operation is one of a layer: what follows the last layer has the number after it."""
-    last = max(each.operation.layer for each in step.ran)
+def _inside(ran: Ran, last: int) -> bool:
+    """Whether an operation is one of a layer: what follows the last layer has the number after it, `last`."""
     return ran.operation.layer < last or last == 0
 
 
@@ -172,10 +172,12 @@ def _whole(line: str) -> RenderableType:
 
 
 # JSON.
-def kernels_json(step: StepResult, *, every: bool = False) -> dict[str, Any]:
-    """The object that `--json` prints: kernels in launch order; `times` says how often each runs in the step."""
+def kernels_json(step: StepResult, *, every: bool = False, pruned: dict[str, float] | None = None) -> dict[str, Any]:
+    """The object that `--json` prints: kernels in launch order; `times` says how often each runs in the step.
+    `pruned`: what is to be said of a pruned model."""
     return {
         "step": step.step.label,
+        **({"pruned": pruned} if pruned else {}),
         "gpu": step.gpu.name,
         "n_kernels": step.n_kernels,
         "kernels_us": step.kernels_s * 1e6,

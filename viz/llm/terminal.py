@@ -79,8 +79,10 @@ def _times(result: LlmResult) -> str:
 
 
 def _first_token(prefill: LlmResult) -> str:
-    """Of a decode step."""
-    return f"First token after {words.time_text(prefill.time_s)}: a {facts.phase_text(prefill)}, simulated as well"
+    """Of a decode step; said to be of a burst where the board does not hold the prefill's power for long."""
+    burst = f" in a burst of {words.power_text(prefill.power_w)}" if prefill.is_burst else ""
+    text = f"First token after {words.time_text(prefill.time_s)}{burst}"
+    return f"{text}: a {facts.phase_text(prefill)}, simulated as well"
 
 
 def _rates(result: LlmResult) -> str:
@@ -294,14 +296,16 @@ def time_line(result: LlmResult, price: float | None = None) -> str:
 
 
 # JSON.
-def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
+def to_json(result: LlmResult, price: float | None = None, pruned: dict[str, float] | None = None) -> dict[str, Any]:
     """The object that `--json` prints. `steps` are those simulated; all else of a step is that of `shown`. The cost is
-    that of `steady`, where a burst takes more power than the board holds."""
+    that of `steady`, where a burst takes more power than the board holds. `pruned`: what is to be said of a pruned
+    model."""
     request, step, peak = result.request, result.shown, facts.memory_peak(result)
     first = result.time_to_first_token_s
     return {
         "model": request.model.name,
         "parameters": parameters(request.model).total,
+        **({"pruned": pruned} if pruned else {}),
         "gpu": result.gpu["name"],
         "phase": request.phase,
         "batch": request.batch,
@@ -313,7 +317,7 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
         "time_us": result.time_s * 1e6,
         "time_per_token_us": result.time_per_token_s * 1e6,
         "time_to_first_token_us": None if first is None else first * 1e6,
-        **({"first_token_batch": result.prefill.request.batch} if result.prefill else {}),
+        **(_first_token_json(result.prefill) if result.prefill else {}),
         "n_tokens": result.tokens,
         "tokens_per_s": result.tokens_per_s,
         "model_flops_utilisation": result.model_flops_utilisation,
@@ -342,6 +346,11 @@ def to_json(result: LlmResult, price: float | None = None) -> dict[str, Any]:
         "versions": result.versions,
         "schema": SCHEMA,
     }
+
+
+def _first_token_json(prefill: LlmResult) -> dict[str, Any]:
+    """Of the prefill before a decode step: how many sequences, and whether the board holds its power for long."""
+    return {"first_token_batch": prefill.request.batch, "first_token_burst": prefill.is_burst}
 
 
 def _steady_json(steady: LlmResult) -> dict[str, Any]:

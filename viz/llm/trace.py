@@ -124,13 +124,14 @@ def _host(step: StepResult) -> Iterator[Entry]:
 
 def _stream(step: StepResult, every: tuple[Placed, ...]) -> Iterator[Entry]:
     """Each kernel, above it the operation that it belongs to, and above that the layer."""
+    last = facts.last_layer(step)
     for each in every:
         operation, kernel = each.ran.operation, each.main
         edges = _ps(each.start_s), _ps(each.end_s)
         moved = {f"hbm {way} bytes": sum(k.bytes["hbm"][way] for k in each.kernels) for way in ("read", "write")}
         args = {
             "operation": operation.name,
-            "layer": layer_text(step, operation.layer),
+            "layer": layer_text(operation.layer, last),
             "shape": facts.shape_text(operation.work),
             "limiter": limiter_words(limiter_of(kernel)),
             **moved,
@@ -139,12 +140,12 @@ def _stream(step: StepResult, every: tuple[Placed, ...]) -> Iterator[Entry]:
     for _, group in groupby(every, key=lambda each: id(each.ran)):
         kernels = tuple(group)
         operation = kernels[0].ran.operation
-        args = {"layer": layer_text(step, operation.layer), "flops": operation.work.flops, "kernels": len(kernels)}
+        args = {"layer": layer_text(operation.layer, last), "flops": operation.work.flops, "kernels": len(kernels)}
         yield trace.slice_entry(operation.name, (PID_STREAM, OPERATIONS), _edges(kernels), args)
     for layer, group in groupby(every, key=lambda each: each.ran.operation.layer):
         kernels = tuple(group)
         yield trace.slice_entry(
-            layer_text(step, layer), (PID_STREAM, LAYERS), _edges(kernels), {"kernels": len(kernels)}
+            layer_text(layer, last), (PID_STREAM, LAYERS), _edges(kernels), {"kernels": len(kernels)}
         )
 
 
@@ -152,9 +153,9 @@ def _edges(kernels: Sequence[Placed]) -> tuple[int, int]:
     return _ps(kernels[0].start_s), _ps(kernels[-1].end_s)
 
 
-def layer_text(step: StepResult, layer: int) -> str:
-    """A layer by its number, from 0; what comes before the first and after the last by what it is."""
-    last = max(ran.operation.layer for ran in step.ran)
+def layer_text(layer: int, last: int) -> str:
+    """A layer by its number, from 0; what comes before the first and after the last by what it is. `last`: the highest
+    number of the step (`facts.last_layer`)."""
     return "embedding" if layer < 0 else "head" if layer == last > 0 else f"layer {layer}"
 
 
@@ -186,7 +187,7 @@ def chosen(result: LlmResult, name: str | None = None) -> tuple[Inside, ...]:
     else:
         names = dict.fromkeys(operation_name(each.ran) for each in those)
         if name not in names:
-            raise ConfigError(f"--inside {name[:40]}: must be one of {', '.join(names)} (command line)")
+            raise ConfigError(f"--inside {name[:40]!r}: must be one of {', '.join(names)} (command line)")
         named = [each for each in those if operation_name(each.ran) == name]
         groups = [[each for each in named if each.ran.operation.layer == layer] or named]
     longest = [max(group, key=lambda each: each.main.time_s) for group in groups if group]
@@ -200,7 +201,7 @@ def _has_inside(work: Work) -> bool:
 
 def _title(step: StepResult, each: Placed) -> str:
     operation = each.ran.operation
-    layer = layer_text(step, operation.layer)
+    layer = layer_text(operation.layer, facts.last_layer(step))
     return operation.name if layer in ("embedding", "head") else f"{operation.name} of {layer}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields, replace
 
 from hwmodels.errors import ConfigError
@@ -219,14 +220,19 @@ class Model:
 
     def pruned(self, ffn: float = 0.0, heads: float = 0.0) -> Model:
         """The model with a fraction of every feed-forward's width and of every layer's heads left out, in smaller dense
-        shapes: widths to the nearest multiple of `PRUNED_TO`, heads by whole groups that share keys, at least one of
-        each. Raises `ConfigError` for a fraction outside 0 to below 1."""
+        shapes: widths to the nearest multiple of `PRUNED_TO`, heads by whole groups that share keys, the smaller of two
+        as near, at least one of each. Raises `ConfigError` for a fraction outside 0 to below 1."""
         for name, fraction in (("ffn", ffn), ("heads", heads)):
             if isinstance(fraction, bool) or not isinstance(fraction, int | float) or not 0 <= fraction < 1:
                 raise ConfigError(f"{name} = {fraction!r}: must be a fraction from 0 to below 1 (pruning)")
-        width = max(PRUNED_TO, round(self.d_ff * (1 - ffn) / PRUNED_TO) * PRUNED_TO) if ffn else self.d_ff
-        groups = max(1, round(self.kv_heads * (1 - heads)))
+        width = max(PRUNED_TO, _nearest(self.d_ff * (1 - ffn) / PRUNED_TO) * PRUNED_TO) if ffn else self.d_ff
+        groups = max(1, _nearest(self.kv_heads * (1 - heads)))
         return replace(self, d_ff=min(width, self.d_ff), kv_heads=groups, heads=groups * (self.heads // self.kv_heads))
+
+
+def _nearest(value: float) -> int:
+    """The nearest integer, of two as near always the smaller."""
+    return math.ceil(value - 0.5)
 
 
 FLAGS = tuple(field.name for field in fields(Model) if field.type == "bool")
