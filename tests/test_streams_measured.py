@@ -47,9 +47,9 @@ def test_a_lower_clock_slows_each_kernel_as_measured(kind: str) -> None:
 # Training.
 CLOSE = 0.1
 """Mean error of an operation in a training step, but for those of `ACCEPTED`."""
-ACCEPTED = {"rms_norm": 0.16}
-"""Deviations that are known and their limits. `L2Contents` has three quarters of what the add before a norm wrote still
-in L2; the norm takes 9.3 us, which lies between its times with that (10.9) and with all there (8.6)."""
+ACCEPTED = {"rms_norm_backward": 0.16}
+"""Deviations that are known and their limits. Sixteen CTAs of an SM read 256 KiB twice, of which L1 loses more than of
+one row as long (tails.csv, from which `streaming.l1_fraction` is): 16.6 us measured, 13.8 to 14.9 predicted."""
 
 
 @pytest.mark.parametrize("model", ["llama2-7b", "llama3-8b"])
@@ -59,7 +59,7 @@ def test_kernels_of_a_training_step(model: str) -> None:
     for sample in training_kernels(TrainingCase(model, 2, 1, 2048, False), gpu()):
         errors[sample.name.removeprefix("training ")].append(abs(error(sample)))
     mean = {op: statistics.mean(each) for op, each in errors.items()}
-    assert {"adamw", "concat", "reduce", "rms_norm_backward", "silu_backward", "fill", "mul", *ACCEPTED} <= set(mean)
+    assert {"adamw", "concat", "reduce", "rms_norm", "silu_backward", "fill", "mul", *ACCEPTED} <= set(mean)
     assert {op: found for op, found in mean.items() if found >= ACCEPTED.get(op, CLOSE)} == {}
 
 
