@@ -367,7 +367,6 @@ def test_the_backward_of_unfused_attention_is_four_products_and_a_softmax(name: 
     assert sum(k.time_s for k in forward) < sum(k.time_s for k in backward) < 4 * sum(k.time_s for k in forward)
 
 
-@pytest.mark.small
 def test_what_else_its_backward_passes_over() -> None:
     """Sums where query heads share keys; "math" scales Q and K apart and converts what comes in and goes out."""
 
