@@ -14,7 +14,8 @@ STEPS = 8
 
 
 def distinct_bytes(gpu: Gpu) -> float:
-    """What L2 holds where each partition keeps a copy."""
+    """Bytes of distinct lines that L2 holds where a copy of half of them lies in the other partition too (40 of an
+    H200's 60 MiB where there are two; handover.csv)."""
     return gpu.l2.capacity_mib * 2**20 * 2 / (1 + gpu.l2.partitions)
 
 
