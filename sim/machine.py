@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
-from hwmodels.spec import Gpu
+from hwmodels.spec import Gpu, Sm
 from sim.records import Machine
 
 FS_PER_S = 10**15
+MOST_PLACEMENTS = 1024
+"""Grids whose places are kept: a choice of tiles asks for the same ones again and again."""
 MECHANISMS = (
     "coalescing",
     "l2_partitions",
@@ -56,12 +59,12 @@ def _fs_per_kib(gb_per_s: float) -> int:
     return max(1, round(1024 * FS_PER_S / (gb_per_s * 1e9)))
 
 
-def gpc_sizes(gpu: Gpu) -> list[int]:
+def gpc_sizes(sm: Sm) -> list[int]:
     """SMs of each GPC: TPCs dealt out evenly, the larger GPCs last."""
-    tpcs = -(-gpu.sm.count // gpu.sm.sms_per_tpc)
-    n_gpc = -(-tpcs // gpu.sm.tpcs_per_gpc)
-    sizes = [(tpcs + i) // n_gpc * gpu.sm.sms_per_tpc for i in range(n_gpc)]
-    sizes[-1] -= sum(sizes) - gpu.sm.count
+    tpcs = -(-sm.count // sm.sms_per_tpc)
+    n_gpc = -(-tpcs // sm.tpcs_per_gpc)
+    sizes = [(tpcs + i) // n_gpc * sm.sms_per_tpc for i in range(n_gpc)]
+    sizes[-1] -= sum(sizes) - sm.count
     return sizes
 
 
@@ -81,17 +84,22 @@ def place(gpu: Gpu, ctas_per_sm: int, cluster_size: int, n_ctas: int | None = No
     then GPC after GPC, from the last, as many of the others as if they were dealt out one by one: so the hardware does,
     but L2 traffic (counters.csv) says that neighbouring tiles of nvjet kernels share a GPC.
     """
-    sizes = gpc_sizes(gpu)
+    return _place(gpu.sm, ctas_per_sm, cluster_size, n_ctas or ctas_per_sm * gpu.sm.count)
+
+
+@lru_cache(maxsize=MOST_PLACEMENTS)
+def _place(sm: Sm, ctas_per_sm: int, cluster_size: int, n_ctas: int) -> Placement:
+    sizes = gpc_sizes(sm)
     first = np.concatenate([[0], np.cumsum(sizes)])
     if cluster_size == 1:
-        sm = _plain_order(gpu, sizes, ctas_per_sm, n_ctas or ctas_per_sm * gpu.sm.count)
-        return Placement(sm, np.searchsorted(first, sm, side="right").astype(np.int64) - 1)
-    alone = _singletons(gpu, sizes)
-    tpcs = [(i, min(gpu.sm.sms_per_tpc, alone - i)) for i in range(0, alone, gpu.sm.sms_per_tpc)]
+        plain = _plain_order(sm, sizes, ctas_per_sm, n_ctas)
+        return Placement(plain, np.searchsorted(first, plain, side="right").astype(np.int64) - 1)
+    alone = _singletons(sm, sizes)
+    tpcs = [(i, min(sm.sms_per_tpc, alone - i)) for i in range(0, alone, sm.sms_per_tpc)]
     slots = [(i, 0) for i, n_sms in tpcs for _ in range(n_sms * ctas_per_sm // cluster_size)]
     begins = [alone, *[0] * (len(sizes) - 1)]
     rooms = [(size - begin) * ctas_per_sm // cluster_size for size, begin in zip(sizes, begins, strict=True)]
-    shares = _shares(rooms, (n_ctas or ctas_per_sm * gpu.sm.count) // cluster_size - len(slots))
+    shares = _shares(rooms, n_ctas // cluster_size - len(slots))
     order = sorted(range(len(sizes)), key=lambda g: g != len(sizes) - 1)
     for g, start, stop in [(g, 0, shares[g]) for g in order] + [(g, shares[g], rooms[g]) for g in order]:
         wide = sizes[g] - begins[g]
@@ -111,33 +119,33 @@ def _shares(rooms: list[int], n_clusters: int) -> list[int]:
     return shares
 
 
-def _singletons(gpu: Gpu, sizes: list[int]) -> int:
+def _singletons(sm: Sm, sizes: list[int]) -> int:
     """SMs of GPC 0 in singleton TPCs; they come first in its numbering."""
-    return min(gpu.sm.singleton_tpcs * gpu.sm.sms_per_tpc, sizes[0])
+    return min(sm.singleton_tpcs * sm.sms_per_tpc, sizes[0])
 
 
-def _plain_order(gpu: Gpu, sizes: list[int], ctas_per_sm: int, n_ctas: int) -> npt.NDArray[np.int64]:
+def _plain_order(sm: Sm, sizes: list[int], ctas_per_sm: int, n_ctas: int) -> npt.NDArray[np.int64]:
     """The SM of every CTA slot of a plain grid.
 
     CTAs left over from whole layers of one CTA an SM go to the SMs that come first when singletons, then one SM of each
     TPC, then the second ones are dealt out round the GPCs (merging.csv, place_small).
     """
-    everywhere = np.arange(gpu.sm.count, dtype=np.int64)
+    everywhere = np.arange(sm.count, dtype=np.int64)
     layers = [everywhere] * ctas_per_sm
-    whole, left = divmod(n_ctas, gpu.sm.count)
+    whole, left = divmod(n_ctas, sm.count)
     if left and whole < ctas_per_sm:
-        taken = np.sort(np.argsort(_ranks(gpu, sizes), kind="stable")[:left])
-        layers[whole] = np.concatenate([taken, np.setdiff1d(everywhere, taken)])
+        taken = np.sort(np.argsort(_ranks(sm, sizes), kind="stable")[:left])
+        layers[whole] = np.concatenate([taken, np.delete(everywhere, taken)])
     return np.concatenate(layers)
 
 
-def _ranks(gpu: Gpu, sizes: list[int]) -> npt.NDArray[np.int64]:
+def _ranks(sm: Sm, sizes: list[int]) -> npt.NDArray[np.int64]:
     """The turn in which each SM gets its first CTA: singletons at once, then SM `which` of TPC `tpc` of each GPC."""
-    ranks = [0] * _singletons(gpu, sizes)
+    ranks = [0] * _singletons(sm, sizes)
     for g, size in enumerate(sizes):
         for i in range(size - (len(ranks) if g == 0 else 0)):
-            tpc, which = divmod(i, gpu.sm.sms_per_tpc)
-            ranks.append(1 + (which * gpu.sm.tpcs_per_gpc + tpc) * len(sizes) + g)
+            tpc, which = divmod(i, sm.sms_per_tpc)
+            ranks.append(1 + (which * sm.tpcs_per_gpc + tpc) * len(sizes) + g)
     return np.array(ranks, dtype=np.int64)
 
 
@@ -163,7 +171,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
 
     `sustained`: after tensor-bound work of `activity.sustain_ms`, on boards for which that clock is known.
     """
-    n_gpc = len(gpc_sizes(gpu))
+    n_gpc = len(gpc_sizes(gpu.sm))
     sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
     reads, writes, mixed = _hbm_rates(gpu, without)
     held = clock_mhz or (gpu.clock.boost_mhz if "clock" in without else None)

@@ -5,6 +5,7 @@ Pure, and so remembered: layer 41 asks what layer 40 asked.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Mapping
 from functools import lru_cache
@@ -15,10 +16,12 @@ from sim.attention import attention_kernels
 from sim.call import Call, Options, run_call
 from sim.launch import check_partial_sums
 from sim.result import KernelResult, main_kernel
+from sim.schedule.attention import BACKENDS
 from sim.schedule.choose import candidates
 from sim.schedule.config import KernelConfig
 from sim.schedule.plan import build_plan
 from sim.streaming import stream_kernels
+from workloads.attention import Attention
 from workloads.gemm import Gemm
 from workloads.operations import Work
 from workloads.stream import Stream
@@ -52,10 +55,17 @@ class Kernels:
         Raises ConfigError for what cannot be simulated.
         """
         parts = resident or {}
-        key = (work, cap_mhz, *sorted(parts.items()))
+        library = self.attention if isinstance(work, Attention) else ""
+        key = (work, library, cap_mhz, *sorted(parts.items()))
         if key not in self._known:
             self._known[key] = self._run(work, parts, self._capped(work, parts, cap_mhz))
         return self._known[key]
+
+    def beside(self, attention: str) -> Kernels:
+        """The same with attention from another library; what is known of other work is shared."""
+        other = copy.copy(self)
+        other.attention = attention
+        return other
 
     def traced(self, work: Work, resident: Resident, cap_mhz: float | None = None) -> KernelResult:
         """The main kernel of `of`, with its spans."""
@@ -135,4 +145,6 @@ def _behind_others(kernels: tuple[KernelResult, ...], gpu: Gpu) -> tuple[KernelR
 @lru_cache(maxsize=MOST_KINDS)
 def kernels_on(gpu: Gpu, options: Options, attention: str = "flash", tile: str = "library") -> Kernels:
     """The kernels of a GPU, kept from one call to the next."""
-    return Kernels(gpu, options, attention, tile)
+    if attention == BACKENDS[0]:
+        return Kernels(gpu, options, attention, tile)
+    return kernels_on(gpu, options, BACKENDS[0], tile).beside(attention)

@@ -143,10 +143,12 @@ def run_step(
     cap = None
     by_power = options.sustained and options.clock_mhz is None and "clock" not in options.without
     played = partial(_played, step, gpu=gpu, launch=launch, stream_weights=stream_weights, held_bytes=held_bytes)
-    gap = _gap(played(ran), ran, gpu)
+    host = played(ran)
+    gap = _gap(host, ran, gpu)
     if by_power and _load_w([gap, *_parts(ran)]) > limit_w(gpu):
         cap, ran = _capped(known, gpu, asked, ran, gap)
-    return StepResult(step, gpu, ran, played(ran), launch, cap)
+        host = played(ran)
+    return StepResult(step, gpu, ran, host, launch, cap)
 
 
 def burst_options(options: Options) -> Options:

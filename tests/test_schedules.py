@@ -91,7 +91,7 @@ def test_every_tile_of_every_slice_is_walked_once(m, n, group, batch, split, ras
 @pytest.mark.small
 @each_gpu
 def test_gpcs_hold_all_sms(gpu):
-    sizes = gpc_sizes(gpu)
+    sizes = gpc_sizes(gpu.sm)
     assert sum(sizes) == gpu.sm.count
     assert max(sizes) <= gpu.sm.tpcs_per_gpc * gpu.sm.sms_per_tpc
     assert max(sizes) - min(sizes) <= gpu.sm.sms_per_tpc
@@ -103,7 +103,7 @@ def test_gpcs_hold_all_sms(gpu):
 def test_plain_grids_fill_one_gpc_after_another_one_cta_an_sm(gpu, ctas_per_sm):
     placement = place(gpu, ctas_per_sm, 1)
     assert list(placement.sm) == list(range(gpu.sm.count)) * ctas_per_sm
-    assert Counter(placement.gpc.tolist()) == {g: n * ctas_per_sm for g, n in enumerate(gpc_sizes(gpu))}
+    assert Counter(placement.gpc.tolist()) == {g: n * ctas_per_sm for g, n in enumerate(gpc_sizes(gpu.sm))}
     assert list(placement.gpc[: gpu.sm.count]) == sorted(placement.gpc[: gpu.sm.count])
 
 
@@ -111,7 +111,7 @@ def test_plain_grids_fill_one_gpc_after_another_one_cta_an_sm(gpu, ctas_per_sm):
 @pytest.mark.parametrize("size", [2, 4, 8, 16])
 @each_gpu
 def test_clusters_sit_inside_a_gpc_and_share_no_sm(gpu, size):
-    sizes = gpc_sizes(gpu)
+    sizes = gpc_sizes(gpu.sm)
     first = [sum(sizes[:g]) for g in range(len(sizes))]
     placement = place(gpu, 1, size)
     taken = [(sm + i, gpc) for sm, gpc in zip(placement.sm, placement.gpc, strict=True) for i in range(size)]
@@ -124,7 +124,7 @@ def test_clusters_sit_inside_a_gpc_and_share_no_sm(gpu, size):
 def test_cluster_slots_of_an_h200_are_those_measured(size, slots):
     """Grids of cuBLAS's kernels. Six GPCs of 16 SMs (eight of them in lone TPCs, for pairs at most) and two of 18:
     2 + 5 x 4 + 2 x 4 clusters of four."""
-    assert gpc_sizes(H200) == [16] * 6 + [18] * 2
+    assert gpc_sizes(H200.sm) == [16] * 6 + [18] * 2
     assert len(place(H200, 1, size).sm) == slots == CLUSTER_SLOTS[size]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 from hwmodels.errors import ConfigError
@@ -132,7 +133,7 @@ class Gemm:
         """Type the products are summed in."""
         return self.acc_dtype or COMBINATIONS[self.dtype][0][0]
 
-    @property
+    @cached_property
     def result_dtype(self) -> str:
         """Type of C in memory."""
         if self.epilogue == "row_stats":
@@ -140,31 +141,31 @@ class Gemm:
         default = "bf16" if self.dtype.startswith("fp8") else COMBINATIONS[self.dtype][1][0]
         return self.out_dtype or default
 
-    @property
+    @cached_property
     def a_element_bytes(self) -> int:
         """Bytes of one element of A."""
         return BYTES[self.dtype]
 
-    @property
+    @cached_property
     def b_element_bytes(self) -> float:
         """Bytes of values for one element of B; below 1 where they are packed."""
         return value_bytes(self.weights_format, self.dtype)
 
-    @property
+    @cached_property
     def b_side_bytes(self) -> float:
         """Bytes beside the values for one element of B, in the mean: scales and zero points, or positions."""
         return self._b_column_side_bytes / self.k
 
-    @property
+    @cached_property
     def _b_column_side_bytes(self) -> int:
         return row_side_bytes(self.weights_format, self.dtype, self.k, self.weight_group or self.k)
 
-    @property
+    @cached_property
     def c_element_bytes(self) -> int:
         """Bytes of one element of C."""
         return BYTES[self.result_dtype]
 
-    @property
+    @cached_property
     def accumulator_bytes(self) -> int:
         """Bytes of one accumulator in registers, and of one split-K partial sum."""
         return BYTES[self.accumulator_dtype]
@@ -185,17 +186,17 @@ class Gemm:
         """FLOPs of the epilogue, counted as `EPILOGUES` says; they run on the CUDA cores."""
         return EPILOGUES[self.epilogue] * self.batch * self.m * self.n
 
-    @property
+    @cached_property
     def a_bytes(self) -> int:
         """Bytes of A's elements (not the gaps a leading dimension leaves)."""
         return self.batch * self.m * self.k * self.a_element_bytes
 
-    @property
+    @cached_property
     def b_bytes(self) -> int:
         """Bytes of B's elements as stored, with what belongs to them: scales and zero points, or positions."""
         return self.batch * self.n * (int(self.k * self.b_element_bytes) + self._b_column_side_bytes)
 
-    @property
+    @cached_property
     def c_bytes(self) -> int:
         """Bytes of C's elements, or of the statistics instead."""
         if self.epilogue == "row_stats":
@@ -242,9 +243,7 @@ class Gemm:
 
     def element_bytes(self, operand: str) -> float:
         """Bytes of one element of "a", "b" or "c" (of its values, below 1 where they are packed)."""
-        return {"a": self.a_element_bytes, "b": self.b_element_bytes, "c": self.c_element_bytes}[
-            _operand(operand, "abc")
-        ]
+        return float(getattr(self, f"{_operand(operand, 'abc')}_element_bytes"))
 
     def contiguous_bytes(self, operand: str) -> int:
         """Bytes of one row of the operand along its contiguous direction."""

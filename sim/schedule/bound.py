@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hwmodels.spec import Gpu
-from sim.machine import Placement, place
+from sim.machine import place
 from sim.schedule import plan
 from sim.schedule.beside import counts_tiles, reduction
 from sim.schedule.boxes import has_odd_rows
@@ -63,7 +63,7 @@ class Iteration:
 
 
 class Estimator:
-    """Kernel times of one GEMM on one GPU; keeps what its configurations share.
+    """Kernel times of one GEMM on one GPU.
 
     `in_step`: CTAs ask for what they share at the same time, so that a GPC's requests merge and HBM gives it once;
     otherwise each cluster reads L2, and each GPC HBM, for itself.
@@ -73,7 +73,6 @@ class Estimator:
         self._gemm, self._gpu, self._in_step = gemm, gpu, in_step
         self._operand_bytes = gemm.a_bytes + gemm.b_bytes
         self.fits_l2 = self._operand_bytes <= gpu.l2.capacity_mib * 2**20 / 2
-        self._placements: dict[tuple[int, int, int], Placement] = {}
 
     def time_s(self, config: KernelConfig) -> float:
         """Estimated time of the call; infinite where no GPC has room for the cluster.
@@ -99,13 +98,6 @@ class Estimator:
             clock_hz = (gpu.activity.active_mhz - gpu.activity.tensor_mhz * busy) * 1e6
         return max(time_s, self._operand_bytes / hbm_bytes_per_s) + self._beside_s(config, cut)
 
-    def _placement(self, per_sm: int, size: int, items: int) -> Placement:
-        """Where the agents of so many items run; the same for all grids that fill the GPU."""
-        key = per_sm, size, min(items * size, per_sm * self._gpu.sm.count)
-        if key not in self._placements:
-            self._placements[key] = place(self._gpu, *key)
-        return self._placements[key]
-
     def _cut(self, config: KernelConfig) -> Cut:
         gemm, size = self._gemm, config.cluster_m * config.cluster_n
         per_sm = 1 if plan.is_persistent(config) else occupancy(config, gemm, self._gpu).ctas_per_sm
@@ -114,7 +106,7 @@ class Estimator:
         iterations = -(-n_k // config.split_k)
         splits = -(-n_k // iterations)
         items = grid_m * grid_n * gemm.batch * splits
-        placement = self._placement(per_sm, size, items)
+        placement = place(self._gpu, per_sm, size, min(items * size, per_sm * self._gpu.sm.count))
         agents = min(len(placement.sm), items)
         if not agents:
             return Cut(items, 0, per_sm, iterations, splits, 0.0, 0.0)

@@ -90,6 +90,8 @@ def _persistent(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
         return
     for row in data["rows_by_element_bytes"].get(str(gemm.a_element_bytes), ()):
         entry = dict(zip(data["columns"], row, strict=True))
+        if not _suits(entry, gemm):
+            continue
         schedule = entry.pop("schedule")
         slots = cluster_slots(gpu, entry["cluster_m"] * entry["cluster_n"])
         sides = (entry["block_n"], entry["block_m"])
@@ -167,7 +169,7 @@ def _is_offered(point: dict[str, int], grid: dict[str, Any]) -> bool:
     return point["group"] != 1 or all(point[key] == value for key, value in grid["plain_order"].items())
 
 
-def _suits(point: dict[str, int], gemm: Gemm) -> bool:
+def _suits(point: dict[str, Any], gemm: Gemm) -> bool:
     """No side above 64 that is over twice the output's."""
     sides = (("block_m", gemm.m), ("block_n", gemm.n))
     return all(point[key] <= max(2 * extent, SMALL_SIDE) for key, extent in sides)
