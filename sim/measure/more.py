@@ -1,8 +1,9 @@
-"""What older tables leave open: gemm_more, gemm_short, gemm_again, gemm_spaced, gemm_fp64, counters_more,
-counters_launch, counters_wide, tile_more, tile_again.
+"""What older tables leave open: gemm_more, gemm_odd, gemm_short, gemm_again, gemm_spaced, gemm_fp64,
+counters_more, counters_odd, counters_launch, counters_wide, tile_more, tile_again.
 
 Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a
-line; matrices read once at growing sizes; kernels of a few microseconds; and gemm.csv again, and large GEMMs, with
+line; products that get older kernels: fp32, and rows that TMA does not take; matrices read once at growing sizes;
+kernels of a few microseconds; and gemm.csv again, and large GEMMs, with
 launches that lie apart, so that the board's power limit does not reach into them as it does in a burst.
 """
 
@@ -48,6 +49,19 @@ FP64 = (
     *((side, side, side) for side in (512, 1024, 2048, 3072, 4096)), (64, 4096, 4096), (256, 8192, 2048),
     (1000, 3000, 5000), (4096, 4096, 256), (128, 16384, 1024), (2048, 512, 8192), (8192, 8192, 8192),
 )  # fmt: skip
+FEW_AND_MANY = (1, 2, 3, 4, 6, 8, 16, 24, 32, 64, 128, 256, 512, 1024, 3072)
+"""Rows of activations; the fewest get kernels of their own where there is no tensor core or no TMA for them."""
+OLD_KERNELS = {
+    "fp32": ((4096, 4096), (11008, 4096), (1024, 8192), (768, 3072), (50257, 768), (2048, 512)),
+    "bf16": ((4096, 4095), (1021, 4098), (12000, 1030), (50257, 768), (3001, 1500), (5000, 3001), (2047, 1023)),
+}
+"""Type: (n, k) of products that no TMA or tensor core takes."""
+OTHER_OLD: tuple[tuple[dict[str, str], tuple[tuple[int, int], ...]], ...] = (
+    ({"dtype": "fp16"}, ((4096, 4095), (3001, 1500))),
+    ({"dtype": "tf32"}, ((4096, 4096), (3001, 1501))),
+    *(({"layout": layout}, ((2047, 1023), (3001, 1500))) for layout in ("nn", "nt", "tt")),
+)
+FEW_ROWS, COUNTED_ROWS = (1, 2, 4, 16, 64, 512), (1, 4, 64)
 PAUSE_S = 0.05
 POOL = 2**29
 """Elements of 4 bytes that the pool of operands (timing.py) holds."""
@@ -95,6 +109,24 @@ def _gemms(quick: bool) -> list[Case]:
 def _short(quick: bool) -> list[Case]:
     found = [gemm.case((f"short.m{m}", m, n, k), l2=l2) for l2 in ("cold", "warm") for m, n, k in SHORT]
     return found[::16] if quick else found
+
+
+def _odd(quick: bool) -> list[Case]:
+    found = [
+        gemm.case(("odd", m, n, k), dtype=dtype)
+        for dtype, sides in OLD_KERNELS.items()
+        for n, k in sides
+        for m in FEW_AND_MANY
+    ]
+    found += [gemm.case(("odd", m, *s), **other) for other, sides in OTHER_OLD for s in sides for m in FEW_ROWS]
+    return found[::24] if quick else found
+
+
+def _counters_odd(quick: bool) -> list[Case]:
+    found = [
+        counters.case("cublas", m, n, k, t) for t, sides in OLD_KERNELS.items() for n, k in sides for m in (1, 4, 64)
+    ]
+    return found[::12] if quick else found
 
 
 def _counters(quick: bool) -> list[Case]:
@@ -180,6 +212,7 @@ def _after_a_pause(call: Callable[[int], Any], pause_s: float, i: int) -> Any:
 APART = replace(gemm.TABLE, columns=(*gemm.TABLE.columns, "rest_ms"))
 TABLES = (
     replace(gemm.TABLE, name="gemm_more", about="as gemm: layers of other models, pitches, streams", cases=_gemms),
+    replace(gemm.TABLE, name="gemm_odd", about="as gemm: fp32, and rows that TMA does not take", cases=_odd),
     replace(gemm.TABLE, name="gemm_short", about="as gemm: kernels of a few microseconds, cold and warm", cases=_short),
     replace(
         APART,
@@ -206,6 +239,7 @@ TABLES = (
         case_s=0.8,
     ),
     replace(counters.TABLE, name="counters_more", about="as counters: pitches, streams, short k", cases=_counters),
+    replace(counters.TABLE, name="counters_odd", about="as counters: part of gemm_odd", cases=_counters_odd),
     replace(
         counters.TABLE,
         name="counters_launch",
