@@ -15,7 +15,7 @@ from sim.kernel import run_kernel
 from sim.machine import MECHANISMS, build_machine
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
-from sim.schedule.beside import reduction
+from sim.schedule.beside import partial_bytes, reduction
 from sim.schedule.config import KernelConfig
 from sim.schedule.names import short_name
 from sim.schedule.plan import Plan, build_plan
@@ -104,14 +104,25 @@ def run_call(
         main = _run_main(plan, gpu, options, clock_mhz, resident)
         return with_energy(gpu, main, gemm.dtype, options.data)
 
-    by_power = options.sustained and not gpu.activity.sustained_tensor_mhz
-    keeps_clock = gemm.dtype in FULL_CLOCK and config.mma == "mma_sync" and (by_power or not options.sustained)
-    main = run(options.clock_mhz or (gpu.clock.boost_mhz if keeps_clock else None))
-    if by_power and options.clock_mhz is None and "clock" not in options.without:
+    main = run(held_mhz(gemm, config, gpu, options))
+    if _by_power(gpu, options) and options.clock_mhz is None and "clock" not in options.without:
         main = settled(gpu, main, run)
     beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))
     before, after = ([with_energy(gpu, kernel, gemm.dtype, options.data) for kernel in kernels] for kernels in beside)
     return Call(gemm, plan, (*before, main, *after))
+
+
+def held_mhz(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options) -> float | None:
+    """The clock at which the main kernel is simulated first, where it is held: as asked for, or by its type."""
+    keeps = gemm.dtype in FULL_CLOCK and config.mma == "mma_sync"
+    if options.clock_mhz is None and keeps and (_by_power(gpu, options) or not options.sustained):
+        return gpu.clock.boost_mhz
+    return options.clock_mhz
+
+
+def _by_power(gpu: Gpu, options: Options) -> bool:
+    """Whether the board's power sets the clock, as no clock under long load is known."""
+    return options.sustained and not gpu.activity.sustained_tensor_mhz
 
 
 def _run_main(
@@ -154,11 +165,14 @@ def _describe(plan: Plan) -> dict[str, object]:
 
 def _before(plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
     """The memset of a counter of tiles or of semaphores, where there is one."""
-    work = plan.work
-    counts = work.persistent and not work.static
-    if not (counts or plan.config.split_in_place):
-        return ()
-    return (small_kernel("memset", gpu.persistent.memset_us * 1e-6, main.sm_mhz, (0, 0), (0, 0)),)
+    time_s = before_s(plan, gpu)
+    return (small_kernel("memset", time_s, main.sm_mhz, (0, 0), (0, 0)),) if time_s else ()
+
+
+def before_s(plan: Plan, gpu: Gpu) -> float:
+    """Seconds of the memset before the main kernel; 0 without."""
+    counts = plan.work.persistent and not plan.work.static
+    return gpu.persistent.memset_us * 1e-6 if counts or plan.config.split_in_place else 0.0
 
 
 def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
@@ -168,6 +182,14 @@ def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[Kernel
     found = reduction(gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"])
     l2, hbm = (found.read_bytes, found.write_bytes), (found.hbm_read_bytes, found.hbm_write_bytes)
     return (small_kernel("split-K reduction", found.time_s, main.sm_mhz, l2, hbm),)
+
+
+def least_after_s(gemm: Gemm, plan: Plan, gpu: Gpu) -> float:
+    """Seconds of the kernel after the main one, at least: with all or none of the partial sums in L2."""
+    if plan.reduced_splits == 1:
+        return 0.0
+    most = partial_bytes(gemm, plan.reduced_splits)
+    return min(reduction(gpu, gemm, plan.reduced_splits, spilled).time_s for spilled in (0, most))
 
 
 def small_kernel(name: str, time_s: float, mhz: float, l2: tuple[int, int], hbm: tuple[int, int]) -> KernelResult:
