@@ -106,7 +106,8 @@ def names(row: Row) -> tuple[str, ...]:
     summaries += [name for name, belongs in (_TRAITS | (_COUNTED_TRAITS if counted else {})).items() if belongs(row)]
     if is_held_out(inputs):
         halved = [*summaries, *([base] if shape_family(inputs) in UNNAMED_FAMILIES else [])]
-        summaries += [UNFITTED, *(unfitted(name) for name in halved if inputs.kind in HALVED)]
+        summaries += [unfitted(name) for name in halved if inputs.kind in HALVED]
+        summaries.insert(1, UNFITTED)
     return tuple(dict.fromkeys((*summaries, *_kernel_class(inputs), base)))
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 PATH = Path(__file__).with_name("targets.toml")
 FITTED = {"half": "half of the shapes", "none": "no row", "all": "all rows"}
 """What constants were fitted to -> in words."""
+YES, NO = "yes", "**no**"
 HEADINGS = ("aim", "table: group", "score", "limit", "not fitted", "rows", "all rows", "rows", "fitted to", "met")
 
 
@@ -117,15 +118,16 @@ def targets_section(gpu: Gpu, reports: Sequence[Report], path: Path = PATH) -> s
     Raises ConfigError as `read_targets` and `reached` do.
     """
     found = [reached(target, reports) for target in read_targets(path)]
-    first, later = ([each for each in found if each.target.further is further] for further in (False, True))
+    first, later = ([_row(each) for each in found if each.target.further is further] for further in (False, True))
+    first += _constants(gpu, path)
     return "\n\n".join(
         [
             "## Targets",
             _TEXT.format(met=_count(first)),
-            table(HEADINGS, [*map(_row, first), *_constants(gpu, path)]),
+            table(HEADINGS, first),
             "### The same on tables measured later",
             _LATER.format(met=_count(later)),
-            table(HEADINGS, list(map(_row, later))),
+            table(HEADINGS, later),
         ]
     )
 
@@ -138,9 +140,9 @@ named pitch and those of tf32. gemm_again.csv has the kernels of gemm.csv with l
 were fitted."""
 
 
-def _count(found: Sequence[Reached]) -> str:
-    judged = [each.met for each in found if each.met is not None]
-    return f"{sum(judged)} of {len(judged)}"
+def _count(lines: Sequence[Sequence[str]]) -> str:
+    met = [line[-1] for line in lines]
+    return f"{met.count(YES)} of {met.count(YES) + met.count(NO)}"
 
 
 def _row(each: Reached) -> list[str]:
@@ -164,7 +166,7 @@ def _row(each: Reached) -> list[str]:
 
 
 def _yes(met: bool) -> str:
-    return "yes" if met else "**no**"
+    return YES if met else NO
 
 
 def _text(figure: float) -> str:
