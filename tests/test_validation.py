@@ -198,6 +198,7 @@ def test_groups_hold_the_rows_they_name(tmp_path: Path) -> None:
         "bf16 tn cold mm LLM-shaped, shapes not fitted": 1,
         "bf16 tn cold mm LLM-shaped nvjet": 1,
         "all bf16": 4,
+        "all bf16, shapes not fitted": 1,
         "bf16 tn warm mm LLM-shaped": 1,
         "bf16 tn warm mm LLM-shaped nvjet": 1,
         "shapes not fitted": 1,
@@ -208,7 +209,9 @@ def test_groups_hold_the_rows_they_name(tmp_path: Path) -> None:
         "layouts nn, nt and tt": 1,
         "fused epilogues": 1,
         "split-K": 1,
+        "split-K, shapes not fitted": 1,
         "misaligned rows": 1,
+        "misaligned rows, shapes not fitted": 1,
         "bf16 tn cold mm llama3-8b": 2,
         "bf16 tn warm mm llama3-8b": 1,
         "fp8 tn cold mm random": 1,
@@ -230,6 +233,7 @@ def test_tau_and_regret_are_means_over_shapes(tmp_path: Path) -> None:
     assert reversed_["regret_top3_pct"] == pytest.approx(10)
     assert report.overall["kendall_tau"] == pytest.approx(0)
     assert report.overall["regret_pct"] == pytest.approx(15)
+    assert report.overall["regret_worst_pct"] == pytest.approx(30)
     assert report.overall["regret_top3_pct"] == pytest.approx(5)
 
 

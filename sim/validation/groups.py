@@ -1,4 +1,4 @@
-"""Names of the groups a row is scored in, and the subset a limit takes. Both read inputs only, bar one time band."""
+"""Names of the groups a row is scored in, and the subset a limit takes. Both read inputs only, bar two time bands."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from sim.validation.replay import gemm_of, named_config
 from sim.validation.tables import Inputs, Row
 
 SHORT_US = 10.0
+LONG_US = 20.0
+"""From here on a clock inside a kernel is what its activity makes it (counters.csv)."""
+SECTOR_BYTES = 32
 ALIGNMENT_BYTES = 16
 """What TMA and 16-byte cp.async need of every row's start."""
 _TILE_IN_NAME = re.compile(r"_(?:sliced|[nt]{2}\b)")
 """What ends the part of an sgemm name that says architecture and tile."""
 UNNAMED_FAMILIES = ("square", "random")
 """Shape families that are no language model's layer."""
+UNFITTED = "shapes not fitted"
+HALVED = ("gemm", "counters")
+"""Kinds of table whose groups are scored on shapes not fitted, too, but for the finest ones of language models."""
 
 
 def shape_family(inputs: Inputs) -> str:
@@ -50,6 +56,12 @@ def is_misaligned(inputs: Inputs) -> bool:
     return any(gemm.alignment_bytes(operand) < ALIGNMENT_BYTES for operand in "abc")
 
 
+def has_whole_sectors(inputs: Inputs) -> bool:
+    """Whether every row of A and B, of K where that is contiguous, is a multiple of 32 bytes."""
+    gemm = gemm_of(inputs)
+    return all(gemm.pitch_bytes(operand) % SECTOR_BYTES == 0 for operand in "ab")
+
+
 def is_held_out(inputs: Inputs) -> bool:
     """Whether no constant was fitted on the row's shape: fits use the shapes whose hash is even."""
     return int(hashlib.md5(shape_name(inputs).encode(), usedforsecurity=False).hexdigest(), 16) % 2 == 1
@@ -77,21 +89,26 @@ def short_dtype(dtype: str) -> str:
     return "fp8" if dtype.startswith("fp8") else dtype
 
 
+def unfitted(group: str) -> str:
+    """The group of those of another group's rows on whose shapes no constant was fitted."""
+    return f"{group}, {UNFITTED}"
+
+
 def names(row: Row) -> tuple[str, ...]:
     """Every group the row belongs to, summaries first and `base_name` last."""
-    inputs = row.inputs
-    summaries = [f"all {short_dtype(inputs.dtype)}"]
+    inputs, base = row.inputs, base_name(row.inputs)
+    counted = inputs.kind == "counters"
+    summaries = [f"{inputs.library if counted else 'all'} {short_dtype(inputs.dtype)}"]
     if inputs.kind == "gemm" and is_llm_shaped(inputs):
         summaries.insert(0, f"{_how(inputs)} LLM-shaped")
-        if is_held_out(inputs):
-            summaries.insert(0, f"{_how(inputs)} LLM-shaped, shapes not fitted")
         if inputs.kernel.startswith("nvjet"):
             summaries.append(f"{_how(inputs)} LLM-shaped nvjet")
-    if inputs.kind == "counters":
-        summaries[0] = f"{inputs.library} {short_dtype(inputs.dtype)}"
-    summaries += [name for name, belongs in _TRAITS.items() if belongs(row)]
-    summaries += _kernel_class(inputs)
-    return tuple(dict.fromkeys((*summaries, base_name(inputs))))
+    summaries += [name for name, belongs in (_TRAITS | (_COUNTED_TRAITS if counted else {})).items() if belongs(row)]
+    if is_held_out(inputs):
+        halved = [*summaries, *([base] if shape_family(inputs) in UNNAMED_FAMILIES else [])]
+        summaries += [unfitted(name) for name in halved if inputs.kind in HALVED]
+        summaries.insert(1, UNFITTED)
+    return tuple(dict.fromkeys((*summaries, *_kernel_class(inputs), base)))
 
 
 def _kernel_class(inputs: Inputs) -> tuple[str, ...]:
@@ -106,7 +123,6 @@ def _kernel_class(inputs: Inputs) -> tuple[str, ...]:
 
 
 _TRAITS: dict[str, Callable[[Row], bool]] = {
-    "shapes not fitted": lambda row: is_held_out(row.inputs),
     f"any kernel under {SHORT_US:g} us": lambda row: row.measured.time_us < SHORT_US,
     "warm L2": lambda row: row.inputs.l2 == "warm",
     "layouts nn, nt and tt": lambda row: row.inputs.layout != "tn",
@@ -116,6 +132,11 @@ _TRAITS: dict[str, Callable[[Row], bool]] = {
     "misaligned rows": lambda row: is_misaligned(row.inputs),
     "spilling": lambda row: bool(row.inputs.spills),
 }
+_COUNTED_TRAITS: dict[str, Callable[[Row], bool]] = {
+    f"any kernel over {LONG_US:g} us": lambda row: row.measured.time_us > LONG_US,
+    f"rows of K a multiple of {SECTOR_BYTES} B": lambda row: has_whole_sectors(row.inputs),
+}
+"""Of counters.csv alone, whose quantities they bear on."""
 
 
 def subset(rows: tuple[Row, ...], limit: int) -> tuple[Row, ...]:

@@ -86,6 +86,8 @@ class Predicted:
     sm_received_bytes: float
     l2_hit_pct: float
     tensor_active_pct: float
+    limiter: str
+    """What limits the main kernel (`sim.limiter`)."""
 
 
 Predict = Callable[[Case], "Result"]
@@ -254,6 +256,7 @@ def predicted(case: Case, result: Result, gpu: Gpu) -> Predicted:
         sm_received_bytes=main.bytes["sm"]["read"],
         l2_hit_pct=_l2_hit_pct(main),
         tensor_active_pct=100 * main.utilisation["tensor"] * (main.sm_cycles / cycles if cycles else 0.0),
+        limiter=result.limiter,
     )
 
 

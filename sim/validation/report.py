@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sim.validation.scores import Scored
 
 MIN_SHOWN = 5
 """Rows a group needs to appear in the tables a person reads; the JSON has every group."""
@@ -22,6 +25,7 @@ COLUMNS = {
     "p95_ape_pct": "P95 %",
     "kendall_tau": "Kendall tau",
     "regret_pct": "regret %",
+    "regret_worst_pct": "worst regret %",
     "regret_top3_pct": "top-3 regret %",
     "sm_cycles_mape_pct": "cycles %",
     "sm_mhz_mape_pct": "clock %",
@@ -42,11 +46,12 @@ _WORST_TIMED = ("line", "column", "kernel or tile", "measured us", "predicted us
 
 @dataclass(frozen=True)
 class Point:
-    """One row compared: times in us, FLOPs of its GEMM."""
+    """One row compared: times in us, FLOPs of its GEMM; of a single GEMM the row and all that was predicted of it."""
 
     measured_us: float
     predicted_us: float
     flop: float
+    scored: Scored | None = None
 
 
 @dataclass(frozen=True)
@@ -137,14 +142,18 @@ def _tile_text(row: dict[str, Any]) -> str:
 def markdown(
     reports: Sequence[Report],
     title: str = "Validation",
+    first: Sequence[str] = (),
     more: Sequence[str] = (),
     picture: str | None = None,
     origins: str | None = None,
+    explained: Mapping[str, str] | None = None,
 ) -> str:
-    """A page for the docs: `picture` (its place), by group with the roofline beside, worst rows, rows skipped, `more`
-    sections, and the `origins` of all values, or else what was fitted."""
-    shown = [f'<img src="{picture}" alt="Error of every row against its time and against its size">'] if picture else []
-    sections = [*(_section(report) for report in reports), *more]
+    """A page for the docs: `first` sections, `picture` (its place), by group with the roofline beside, worst rows with
+    what is `explained` of them (by the report's source), rows skipped, `more` sections, and the `origins` of all
+    values, or else what was fitted."""
+    drawn = [f'<img src="{picture}" alt="Error of every row against its time and against its size">'] if picture else []
+    shown = [*first, *drawn]
+    sections = [*(_section(report, (explained or {}).get(report.source)) for report in reports), *more]
     fitted = {constant["name"]: constant for report in reports for constant in report.fitted}
     last = _fitted_section(list(fitted.values())) if origins is None else origins
     return "\n\n".join([f"# {title}", _INTRODUCTION, *shown, *sections, last]) + "\n"
@@ -162,16 +171,18 @@ are medians or lines through all rows of the H200's tables and marked microbench
 kernels, the split-K reduction's line, and the 1.2 us that Nsight Compute adds to rows of counters.csv."""
 
 
-def _section(report: Report) -> str:
+def _section(report: Report, explained: str | None) -> str:
     share = 100 * len(report.skipped) / report.n_rows if report.n_rows else 0.0
     head = (
         f"## {Path(report.source).stem} on {report.gpu}\n\n{report.source}: {report.overall['n']} rows compared, "
         f"{len(report.skipped)} skipped ({share:.1f} %)."
     )
-    parts = [head, *report.notes, _table(*report.table()), "### Worst rows", _table(*report.worst_table())]
+    parts = [head, *report.notes, table(*report.table())]
+    if report.overall["worst"]:
+        parts += ["### Worst rows", table(*report.worst_table()), *([explained] if explained else [])]
     if report.skipped:
         reasons = [[str(n), reason] for reason, n in report.skipped_reasons()]
-        parts += ["### Rows skipped", _table(["rows", "reason"], reasons)]
+        parts += ["### Rows skipped", table(["rows", "reason"], reasons)]
     return "\n\n".join(parts)
 
 
@@ -179,10 +190,11 @@ def _fitted_section(constants: Sequence[dict[str, Any]]) -> str:
     if not constants:
         return "## What is fitted\n\nNothing: every value comes from a datasheet, a microbenchmark or a derivation."
     rows = [[c["name"], f"{c['value']:g}", c["unit"], c["source"]] for c in constants]
-    return "## What is fitted\n\n" + _table(["constant", "value", "unit", "fitted on"], rows)
+    return "## What is fitted\n\n" + table(["constant", "value", "unit", "fitted on"], rows)
 
 
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table of text cells."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(_escaped(cell) for cell in line) + " |" for line in lines)
 

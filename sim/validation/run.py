@@ -69,11 +69,6 @@ def validate(
         n_rows=len(rows) + len(table.skipped) + len(repeated),
         skipped_by_group=_count_groups([row for row, reason in found if isinstance(reason, str)]),
         fitted=_fitted(gpu),
-        points=tuple(
-            Point(row.measured.time_us, told.time_us, 2.0 * i.m * i.n * i.k * i.batch)
-            for (row, told), i in ((pair, pair[0].inputs) for pair in found)
-            if isinstance(told, Predicted)
-        ),
         **_scores(gpu, table.kind, found, _notes(table, len(rows), len(questions), tile)),
     )
 
@@ -88,7 +83,7 @@ def _check_options(tile: str | None, limit: int | None, threads: int) -> None:
 
 
 def _scores(gpu: Gpu, kind: str, found: Sequence[tuple[Row, Predicted | str]], notes: Sequence[str]) -> dict[str, Any]:
-    """The parts of a report that compare: groups and overall, with a note where there is nothing to compare with."""
+    """The parts of a report that compare: groups, overall, rows, and a note where nothing is there to compare with."""
     control = shipped_control(gpu, kind)
     scored = [
         Scored(row, predicted, control.time_us(row.inputs) if control else None)
@@ -100,7 +95,14 @@ def _scores(gpu: Gpu, kind: str, found: Sequence[tuple[Row, Predicted | str]], n
         "groups": tuple(grouped(kind, scored)),
         "overall": summary(kind, OVERALL_NAME, scored),
         "notes": tuple(notes) if control else (*notes, missing),
+        "points": tuple(map(_point, scored)),
     }
+
+
+def _point(scored: Scored) -> Point:
+    inputs = scored.row.inputs
+    flop = 2.0 * inputs.m * inputs.n * inputs.k * inputs.batch
+    return Point(scored.row.measured.time_us, scored.predicted.time_us, flop, scored)
 
 
 def _one_a_shape(rows: Sequence[Row]) -> tuple[tuple[Row, ...], tuple[dict[str, Any], ...]]:

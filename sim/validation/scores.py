@@ -26,6 +26,7 @@ BASE_KEYS = (
     "kendall_tau",
     "regret_pct",
     "regret_top3_pct",
+    "regret_worst_pct",
     "roofline_mape_pct",
     "worst",
 )
@@ -53,10 +54,11 @@ class Scored:
     @property
     def error_pct(self) -> float:
         """Signed error of time, percent of the measured."""
-        return _error_pct(self.predicted.time_us, self.row.measured.time_us)
+        return error_pct(self.predicted.time_us, self.row.measured.time_us)
 
 
-def _error_pct(predicted: float, measured: float) -> float:
+def error_pct(predicted: float, measured: float) -> float:
+    """Signed error, percent of the measured."""
     return 100 * (predicted / measured - 1)
 
 
@@ -107,20 +109,23 @@ def time_scores(errors_pct: Sequence[float]) -> dict[str, float]:
 def _roofline_mape_pct(scored: Sequence[Scored]) -> float | None:
     """Over all rows, so that it stands beside the simulator's error on the same ones; None where any has none."""
     errors = [
-        abs(_error_pct(item.roofline_us, item.row.measured.time_us)) for item in scored if item.roofline_us is not None
+        abs(error_pct(item.roofline_us, item.row.measured.time_us)) for item in scored if item.roofline_us is not None
     ]
     return sum(errors) / len(errors) if len(errors) == len(scored) else None
 
 
 def tile_scores(scored: Sequence[Scored]) -> dict[str, float | None]:
-    """Kendall's tau (tau-b) and the regrets of the tile with the least predicted time, means over shapes."""
+    """Kendall's tau (tau-b) and the regrets of the tile with the least predicted time: means over shapes, and the
+    worst shape's regret."""
     shapes: dict[str, list[Scored]] = {}
     for item in scored:
         shapes.setdefault(f"{item.row.inputs.dtype} {shape_name(item.row.inputs)}", []).append(item)
     tiles = [_by_prediction(items) for items in shapes.values() if len(items) >= MIN_TILES]
+    regrets = [_regret_pct(shape, 1) for shape in tiles]
     return {
         "kendall_tau": _mean(_kendall_tau(shape) for shape in tiles),
-        "regret_pct": _mean(_regret_pct(shape, 1) for shape in tiles),
+        "regret_pct": _mean(regrets),
+        "regret_worst_pct": max(regrets, default=None),
         "regret_top3_pct": _mean(_regret_pct(shape, N_TOP) for shape in tiles),
     }
 
@@ -140,7 +145,7 @@ def _kendall_tau(tiles: Sequence[tuple[float, float]]) -> float | None:
 def _regret_pct(tiles: Sequence[tuple[float, float]], n_top: int) -> float:
     """How much slower the best of the `n_top` predicted-fastest tiles is than the fastest measured one."""
     chosen = min(measured for _, measured in tiles[:n_top])
-    return _error_pct(chosen, min(measured for _, measured in tiles))
+    return error_pct(chosen, min(measured for _, measured in tiles))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -152,7 +157,7 @@ def counter_scores(scored: Sequence[Scored]) -> dict[str, float | None]:
     """Errors of cycles, clock and bytes in percent, of hit rate and tensor activity in points."""
     scores: dict[str, float | None] = {}
     for key, field in COUNTER_KEYS.items():
-        scores[key] = _mean(abs(_error_pct(p, m)) for p, m in _pairs(scored, field) if m)
+        scores[key] = _mean(abs(error_pct(p, m)) for p, m in _pairs(scored, field) if m)
     for key, field in POINT_KEYS.items():
         scores[key] = _mean(abs(p - m) for p, m in _pairs(scored, field))
     return scores
