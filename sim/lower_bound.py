@@ -9,7 +9,8 @@ dependence of one server on another.
 The clock is at most that of an idle SM, and no MMA is free: the clock falls by `tensor_mhz` x the part b of the last
 window in which tensor cores were busy. Over windows of like width, sum b_i (f - t b_(i-1)) is largest with every b = 1
 (its derivative by b_i is at least f - 2 t > 0), so that M cycles of MMAs on every SM take M / (f - t), but for the
-first window; and C cycles of anything take (C + t M / f) / f, but for the last. Tested against the engine (tests/test_tiles.py).
+first window; and C cycles of anything take (C + t M / f) / f, but for the last.
+Tested against the engine (tests/test_tiles.py).
 """
 
 from __future__ import annotations
