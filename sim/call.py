@@ -72,6 +72,8 @@ class Call:
     gemm: Gemm
     plan: Plan
     kernels: tuple[KernelResult, ...]
+    burst: tuple[KernelResult, ...] = ()
+    """The same before the board's power slowed them; none where it does not."""
 
     @property
     def time_s(self) -> float:
@@ -106,12 +108,17 @@ def run_call(
 
     by_power = options.sustained and not gpu.activity.sustained_tensor_mhz
     keeps_clock = gemm.dtype in FULL_CLOCK and config.mma == "mma_sync" and (by_power or not options.sustained)
-    main = run(options.clock_mhz or (gpu.clock.boost_mhz if keeps_clock else None))
-    if by_power and options.clock_mhz is None and "clock" not in options.without:
-        main = settled(gpu, main, run)
-    beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))
-    before, after = ([with_energy(gpu, kernel, gemm.dtype, options.data) for kernel in kernels] for kernels in beside)
-    return Call(gemm, plan, (*before, main, *after))
+
+    def with_beside(main: KernelResult) -> tuple[KernelResult, ...]:
+        beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))
+        before, after = ([with_energy(gpu, each, gemm.dtype, options.data) for each in kernels] for kernels in beside)
+        return (*before, main, *after)
+
+    burst = run(options.clock_mhz or (gpu.clock.boost_mhz if keeps_clock else None))
+    if not by_power or options.clock_mhz is not None or "clock" in options.without:
+        return Call(gemm, plan, with_beside(burst))
+    main = settled(gpu, burst, run)
+    return Call(gemm, plan, with_beside(main), () if main is burst else with_beside(burst))
 
 
 def _run_main(

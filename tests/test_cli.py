@@ -138,6 +138,7 @@ def test_workload_options_arrive(option: str, simulate: FakeSimulate) -> None:
 RUNNING = {
     "--clock 1500": ("clock_mhz", 1500.0),
     "--full": ("full", True),
+    "--sustained": ("sustained", True),
     "--launch graph": ("launch", "graph"),
     "--without clock --without coalescing": ("without", ("clock", "coalescing")),
     "--weights pinned --stream-weights": ("stream_weights", True),
@@ -312,8 +313,8 @@ def test_version() -> None:
 
 INTERFACE = """
 --gpu --dtype --acc-dtype --out-dtype --batch --layout --epilogue --l2 --inputs --weights --result --stream-weights
---launch --family --tile --stages --warps --cluster --group --split --kernel-name --clock --set --without --full
---figure --trace --save --json --quiet
+--launch --family --tile --stages --warps --cluster --group --split --kernel-name --clock --sustained --set --without
+--full --figure --trace --save --json --quiet
 """
 
 
