@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import numpy as np
 import pytest
+from rich.console import Console
 
 from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
@@ -12,9 +15,11 @@ from sim import simulate
 from sim.calibration.power import error_pct, fit, with_times
 from sim.power import limit_w
 from sim.power_over_time import STEP_S, Load, loads, over_time
+from sim.result import Result
 from sim.schedule.library import launched
 from sim.validation.sustained import FIRST, STEADY, Case, Window
 from viz.power_over_time import draw_over_time
+from viz.terminal import print_result, to_json
 from workloads import Gemm
 
 GPU = load_gpu("h200_sxm")
@@ -90,6 +95,13 @@ def test_stretches_and_loads_that_make_no_sense_are_refused() -> None:
         over_time(GPU, BURST._replace(call_s=0.0), SETTLED, 1.0)
 
 
+def printed(result: Result) -> str:
+    """The screen of `tilewalk gemm`."""
+    console = Console(file=StringIO(), width=160)
+    print_result(result, console)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
 def test_the_states_come_from_a_sustained_result() -> None:
     gemm = Gemm(2048, 2048, 2048)
     burst, long, zeros = (
@@ -101,6 +113,11 @@ def test_the_states_come_from_a_sustained_result() -> None:
     assert before.mhz > settled.mhz
     assert before.mean_w > limit_w(GPU)
     assert before == pytest.approx((burst.time_s, burst.main.sm_mhz, burst.power_w))
+    told = to_json(long)["before_settling"]
+    assert (told["time_us"], told["react_ms"]) == (pytest.approx(before.call_s * 1e6), GPU.power.react_ms)
+    assert "From rest a burst" in printed(long)
+    assert to_json(zeros)["before_settling"] is None
+    assert "From rest" not in printed(zeros)
     assert loads(zeros)[0] == loads(zeros)[1]
     assert "before_settling" not in zeros.options
 
