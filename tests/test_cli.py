@@ -117,7 +117,14 @@ def test_defaults(simulate: FakeSimulate) -> None:
     assert (asked.m, asked.n, asked.k, asked.batch, asked.dtype, asked.layout) == (100, 200, 300, 1, "bf16", "tn")
     assert (asked.epilogue, asked.l2, asked.inputs, asked.weights, asked.result) == ("none", "cold", *("hbm",) * 3)
     assert gpu.name == "h200_sxm"
-    running = {"clock_mhz": None, "full": False, "trace": False, "advise": True, "launch": "stream", "data": "random"}
+    running = {
+        "clock_mhz": None,
+        "full": False,
+        "trace": False,
+        "advise": True,
+        "launch": "stream",
+        "data": "random",
+    } | {"sustained": False}
     assert keywords == running | {"stream_weights": False, "without": (), "family": None}
 
 
