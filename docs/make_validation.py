@@ -24,7 +24,9 @@ from sim.validation.causes import Beside, again, counted, explained, own_kernel
 from sim.validation.expected import write_expected_errors
 from sim.validation.origins import origins_section, sensitivity_section
 from sim.validation.report import Report
+from sim.validation.sustained import cases_of
 from sim.validation.targets import targets_section
+from viz.power_over_time import draw_over_time
 from viz.validation import draw_errors
 
 GPU = "h200_sxm"
@@ -66,6 +68,8 @@ PUBLIC_ROWS = 200
 ABLATION_ROWS = 120
 """Rows of each table that are replayed without each mechanism in turn."""
 PICTURE = "validation-errors.png"
+LOAD_PICTURE = "validation-over-time.png"
+LOAD_SHOWN = f'<img src="{LOAD_PICTURE}" alt="Time of a call, clock and power over 2.5 s: measured and predicted">'
 DOCS = Path(__file__).parent
 SUBSET, SUBSET_ROWS = DOCS.parent / "tests" / "data" / "validation_subset.json", 48
 """What tests/test_validation_page.py holds the code to: rows of each table, in proportion to their groups."""
@@ -98,6 +102,7 @@ def main(what: str) -> None:
         ablated = ablation_section(gpu, paths, ABLATION_ROWS)
         chosen = dataclasses.replace(validate(gpu, paths["gemm"], tile="auto"), source=CHOSEN)
         load = validate(gpu, measured_path(GPU, "sustained_load"))
+        load = dataclasses.replace(load, notes=(*load.notes, LOAD_SHOWN))
         further = [validate(gpu, measured_path(FURTHER, table)) for table in FURTHER_TABLES]
         bursts = burst_section(paths["gemm"], measured_path(FURTHER, "gemm_spaced"))
         bursts += "\n\n" + repeat_section(paths["gemm"], measured_path(FURTHER, "gemm_again"))
@@ -113,6 +118,7 @@ def main(what: str) -> None:
         )
         (DOCS / "validation.md").write_text(page, encoding="utf-8")
         draw_errors([*reports, *further[:2]]).savefig(DOCS / PICTURE, dpi=120)
+        draw_over_time(gpu, cases_of(gpu, measured_path(GPU, "sustained_load"))).savefig(DOCS / LOAD_PICTURE, dpi=120)
         write_expected_errors(reports)
         SUBSET.write_text(json.dumps({table: subset(table) for table in TABLES}, indent=1) + "\n", encoding="utf-8")
     if what in ("llm", "all"):

@@ -177,6 +177,10 @@ class Power(Section):
 
     board_w: float = quantity(1, 100_000, "board power limit")
     sustained_fraction: float = constant(0.1, 1, "of board_w at which the board's control holds long load")
+    react_ms: float = constant(
+        1, 10_000, "that a burst lasts before the board's control acts, and that it takes to act"
+    )
+    mean_ms: float = constant(10, 100_000, "over which the control takes the mean of power that it holds")
     idle_w: float = constant(0, 10_000, "board at its lowest clock")
     clocks_w: float = constant(0, 10_000, "added by running clocks at the top clock; goes as its cube")
     active_w_per_sm: float = constant(0, 100, "added by an SM that runs CTAs, at the top clock; goes as its cube")

@@ -72,6 +72,8 @@ class Call:
     gemm: Gemm
     plan: Plan
     kernels: tuple[KernelResult, ...]
+    burst: tuple[KernelResult, ...] = ()
+    """The same before the board's power slowed them; none where it does not."""
 
     @property
     def time_s(self) -> float:
@@ -104,12 +106,16 @@ def run_call(
         main = _run_main(plan, gpu, options, clock_mhz, resident)
         return with_energy(gpu, main, gemm.dtype, options.data)
 
-    main = run(held_mhz(gemm, config, gpu, options))
-    if _by_power(gpu, options) and options.clock_mhz is None and "clock" not in options.without:
-        main = settled(gpu, main, run)
-    beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))
-    before, after = ([with_energy(gpu, kernel, gemm.dtype, options.data) for kernel in kernels] for kernels in beside)
-    return Call(gemm, plan, (*before, main, *after))
+    def with_beside(main: KernelResult) -> tuple[KernelResult, ...]:
+        beside = (_before(plan, gpu, main), _after(gemm, plan, gpu, main))
+        before, after = ([with_energy(gpu, each, gemm.dtype, options.data) for each in kernels] for kernels in beside)
+        return (*before, main, *after)
+
+    burst = run(held_mhz(gemm, config, gpu, options))
+    if not _by_power(gpu, options) or options.clock_mhz is not None or "clock" in options.without:
+        return Call(gemm, plan, with_beside(burst))
+    main = settled(gpu, burst, run)
+    return Call(gemm, plan, with_beside(main), () if main is burst else with_beside(burst))
 
 
 def held_mhz(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options) -> float | None:

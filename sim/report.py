@@ -12,7 +12,7 @@ from hwmodels.spec import Gpu
 from sim.call import Call, Options, run_call
 from sim.host import HostOutcome
 from sim.limiter import find_limiter
-from sim.result import SCHEMA, Result
+from sim.result import SCHEMA, Result, main_kernel
 from sim.text import percent, quantity
 from sim.validation.expected import expected_error, kernel_class
 
@@ -56,8 +56,18 @@ def build_result(
         evidence=(first, *_copies(host, call.time_s, asked["stream_weights"]), *others),
         advice=advice(call, gpu, options, limiter) if advise else (),
         host_spans=host.spans,
-        options={**options.describe(), **asked, **_memory(host), **_expected(call, described, options)},
+        options={**options.describe(), **asked, **_memory(host), **_expected(call, described, options), **_burst(call)},
     )
+
+
+def _burst(call: Call) -> dict[str, Any]:
+    """What the call was before the board's power slowed it, where it does."""
+    if not call.burst:
+        return {}
+    time_s = sum(kernel.time_s for kernel in call.burst)
+    energy_j = sum(sum(kernel.energy_j.values()) for kernel in call.burst)
+    mhz = main_kernel(call.burst).sm_mhz
+    return {"before_settling": {"time_s": time_s, "power_w": energy_j / time_s, "sm_mhz": mhz}}
 
 
 def _memory(host: HostOutcome) -> dict[str, int]:

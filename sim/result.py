@@ -158,7 +158,8 @@ class Result:
     host_spans: tuple[HostSpan, ...] = ()
     options: dict[str, Any] = field(default_factory=dict)
     """How it was run: clock cap, full or sampled, family and tile as asked for. "expected_error", where kernels like
-    this one were measured: {"mape_pct", "group", "n"}."""
+    this one were measured: {"mape_pct", "group", "n"}. "before_settling", where the board's power slows a long load
+    down: {"time_s", "power_w", "sm_mhz"} of the burst it begins with."""
 
     @property
     def main(self) -> KernelResult:

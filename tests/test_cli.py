@@ -49,7 +49,18 @@ def test_json_is_one_object_with_the_promised_keys(simulate: FakeSimulate) -> No
     found = json.loads(done.stdout)
     assert found.keys() == {
         *("time_us", "end_to_end_us", "limiter", "sm_cycles", "sm_mhz", "flops", "bytes", "utilisation", "waits"),
-        *("occupancy", "waves", "kernel", "gpu", "sampled", "schema", "energy_j", "power_w", "burst"),
+        *(
+            "occupancy",
+            "waves",
+            "kernel",
+            "gpu",
+            "sampled",
+            "schema",
+            "energy_j",
+            "power_w",
+            "burst",
+            "before_settling",
+        ),
         *("weights_format", "weight_group"),
     }
     assert found["time_us"] == pytest.approx(TIME_S * 1e6)
@@ -106,7 +117,14 @@ def test_defaults(simulate: FakeSimulate) -> None:
     assert (asked.m, asked.n, asked.k, asked.batch, asked.dtype, asked.layout) == (100, 200, 300, 1, "bf16", "tn")
     assert (asked.epilogue, asked.l2, asked.inputs, asked.weights, asked.result) == ("none", "cold", *("hbm",) * 3)
     assert gpu.name == "h200_sxm"
-    running = {"clock_mhz": None, "full": False, "trace": False, "advise": True, "launch": "stream", "data": "random"}
+    running = {
+        "clock_mhz": None,
+        "full": False,
+        "trace": False,
+        "advise": True,
+        "launch": "stream",
+        "data": "random",
+    } | {"sustained": False}
     assert keywords == running | {"stream_weights": False, "without": (), "family": None}
 
 
@@ -138,6 +156,7 @@ def test_workload_options_arrive(option: str, simulate: FakeSimulate) -> None:
 RUNNING = {
     "--clock 1500": ("clock_mhz", 1500.0),
     "--full": ("full", True),
+    "--sustained": ("sustained", True),
     "--launch graph": ("launch", "graph"),
     "--without clock --without coalescing": ("without", ("clock", "coalescing")),
     "--weights pinned --stream-weights": ("stream_weights", True),
@@ -312,8 +331,8 @@ def test_version() -> None:
 
 INTERFACE = """
 --gpu --dtype --acc-dtype --out-dtype --batch --layout --epilogue --l2 --inputs --weights --result --stream-weights
---launch --family --tile --stages --warps --cluster --group --split --kernel-name --clock --set --without --full
---figure --trace --save --json --quiet
+--launch --family --tile --stages --warps --cluster --group --split --kernel-name --clock --sustained --set --without
+--full --figure --trace --save --json --quiet
 """
 
 

@@ -13,6 +13,7 @@ from hwmodels.measured import measured_path
 from sim import simulate
 from sim.power import limit_w, reported_mhz, settled
 from sim.result import KernelResult, Result
+from sim.schedule.library import launched
 from sim.schedule.names import parse_kernel_name
 from sim.validation.run import validate
 from sim.validation.sustained import is_sustained_table, validate_sustained
@@ -87,24 +88,43 @@ def test_the_shipped_table_is_recognised_and_scored_by_case() -> None:
         return sample_result(traced=False)
 
     report = validate_sustained(GPU, TABLE, predict)
-    assert [group["name"] for group in report.groups][:2] == ["random, 8192x8192x8192", "zeros, 8192x8192x8192"]
-    assert report.overall["n"] == sum(group["n"] for group in report.groups) == report.n_rows
+    assert report.groups[2]["name"] == "steady state, random, 8192x8192x8192"
+    assert report.groups[9]["name"] == "first second, random, 8192x8192x8192"
+    steady, first, *by_case = report.groups
+    assert (steady["name"], first["name"]) == ("steady state", "first second")
+    assert report.overall["n"] == steady["n"] + first["n"] == sum(group["n"] for group in by_case) == report.n_rows
     assert [gemm.l2 for gemm, _ in asked if gemm.m == 2048] == ["warm"]
     assert {data for _, data in asked} == {"random", "zeros", "sparse"}
 
 
 def test_errors_are_of_time_clock_and_power(tmp_path: Path) -> None:
     result = sample_result(traced=False)
-    mhz = reported_mhz(GPU, result.main.sm_mhz)
+    mhz, rest_w = reported_mhz(GPU, result.main.sm_mhz), GPU.power.idle_w + GPU.power.clocks_w
+    share = 40 / GPU.power.mean_ms
+    soon_w = rest_w + share * (result.power_w - rest_w)
     table = tmp_path / "mine.csv"
     table.write_text(
         "case,m,n,k,seconds,t_mid,us_per_call,tflops,sm_mhz,watt\n"
-        f"random,4096,4096,4096,0.04,0.5,1,1,1,1\nrandom,4096,4096,4096,0.04,1.5,{result.time_s * 2e6},1,{mhz},"
-        f"{result.power_w * 1.25}\nones,4096,4096,4096,0.04,1.5,1,1,1,1\n"
+        f"random,4096,4096,4096,0.04,0.02,{result.time_s * 1e6},1,{mhz / 2},{soon_w}\n"
+        f"random,4096,4096,4096,0.04,1.52,{result.time_s * 2e6},1,{mhz},{result.power_w * 1.25}\n"
+        "ones,4096,4096,4096,0.04,1.5,1,1,1,1\n"
     )
     report = validate_sustained(GPU, table, lambda gemm, data: result)
-    assert (report.overall["n"], report.n_rows, report.skipped[0]["row"]) == (1, 2, 4)
+    assert (report.overall["n"], report.n_rows, report.skipped[0]["row"]) == (2, 3, 4)
     keys = ("mape_pct", "bias_pct", "sm_mhz_mape_pct", "watt_mape_pct")
-    assert [report.overall[key] for key in keys] == pytest.approx([50.0, -50.0, 0.0, 20.0])
-    table.write_text("\n".join(table.read_text().splitlines()[:2]) + "\n")
+    steady, first = ([group[key] for key in keys] for group in report.groups[:2])
+    assert steady == pytest.approx([50.0, -50.0, 0.0, 20.0])
+    assert first == pytest.approx([0.0, 0.0, 100.0, 0.0], abs=1.0)
+
+
+def test_a_table_without_rows_has_no_scores(tmp_path: Path) -> None:
+    table = tmp_path / "mine.csv"
+    table.write_text("case,m,n,k,seconds,t_mid,us_per_call,tflops,sm_mhz,watt\n")
     assert validate(GPU, table).overall["n"] == 0
+
+
+def test_the_product_of_the_table_runs_the_kernel_that_was_seen() -> None:
+    found = launched(Gemm(8192, 8192, 8192), GPU)
+    assert found is not None
+    assert (found.block_m * found.block_n, found.stages) == (320 * 128, 3)
+    assert launched(Gemm(8191, 8192, 8192), GPU) is None

@@ -25,6 +25,7 @@ JSON_KEYS = [
     "energy_j",
     "power_w",
     "burst",
+    "before_settling",
     "limiter",
     "sm_cycles",
     "sm_mhz",

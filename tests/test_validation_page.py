@@ -226,7 +226,9 @@ def test_every_shipped_target_names_groups_that_its_table_has() -> None:
             path = measured_path("h200_sxm_further" if each.further else "h200_sxm", table)
             if table == "sustained_load":
                 with path.open(encoding="utf-8") as file:
-                    cases = {f"{row['case']}, {row['m']}x{row['n']}x{row['k']}" for row in csv.DictReader(file)}
+                    cases = {
+                        f"steady state, {row['case']}, {row['m']}x{row['n']}x{row['k']}" for row in csv.DictReader(file)
+                    }
                 found[table] = cases
             else:
                 found[table] = {"all rows"}.union(*(names(row) for row in read_table(path).rows))

@@ -107,7 +107,9 @@ class Level:
 
 
 def burst_beyond_w(result: Result) -> float | None:
-    """Watts that the board holds for long, where the kernels took more; None where they did not."""
+    """Watts that the board holds for long, where the kernels took more in a burst; None where they did not."""
+    if result.options.get("sustained"):
+        return None
     board, fraction = (gpu_value(result, f"power.{name}") for name in ("board_w", "sustained_fraction"))
     held_w = board * fraction if board and fraction else math.inf
     return held_w if result.power_w > held_w else None

@@ -191,7 +191,7 @@ def _fact_rows(result: Result) -> list[tuple[str, Sequence[str]]]:
     rows: list[tuple[str, Sequence[str]]] = [
         ("Limiter", [levels.limiter_text(result), *result.evidence[:MAX_EVIDENCE]]),
         ("Occupancy", [_occupancy(result)]),
-        ("Clock", [_clock(result)]),
+        ("Clock", [_clock(result), *_settling(result)]),
         ("Energy", _energy(result)),
         ("Kernel", [_kernel(result), *_other_kernels(result)]),
         ("Would help", [_advice(item) for item in result.advice[:MAX_ADVICE]]),
@@ -223,6 +223,16 @@ def _clock(result: Result) -> str:
     boost, cap = levels.gpu_value(result, "clock.boost_mhz"), result.options.get("clock_mhz")
     held = f"held at {cap:,.0f} MHz" if cap else f"{result.main.sm_mhz:,.0f} MHz on average"
     return f"{held}{f' (boost {boost:,.0f})' if boost else ''}; {result.main.sm_cycles:,.0f} SM cycles"
+
+
+def _settling(result: Result) -> list[str]:
+    """What a long load was before the board slowed it, and what it is held by; nothing where it is not slowed."""
+    before = result.options.get("before_settling")
+    if not before:
+        return []
+    react_ms, mean_ms = (levels.gpu_value(result, f"power.{name}") for name in ("react_ms", "mean_ms"))
+    burst = f"{words.time_text(before['time_s'])} at {before['sm_mhz']:,.0f} MHz and {before['power_w']:,.0f} W"
+    return [f"From rest a burst, {burst}, for {react_ms:g} ms; then the board holds its mean over {mean_ms / 1e3:g} s"]
 
 
 def _energy(result: Result) -> list[str]:
@@ -390,6 +400,15 @@ def _energy_by_part(result: Result) -> dict[str, float]:
     return {**found, "total": result.energy_j}
 
 
+def _before_settling(result: Result) -> dict[str, float] | None:
+    """The burst that a long load begins with, and the times of the board's control; None where it is not slowed."""
+    before = result.options.get("before_settling")
+    if not before:
+        return None
+    times = {name: levels.gpu_value(result, f"power.{name}") for name in ("react_ms", "mean_ms")}
+    return {"time_us": before["time_s"] * 1e6, "sm_mhz": before["sm_mhz"], "power_w": before["power_w"], **times}
+
+
 def to_json(result: Result) -> dict[str, Any]:
     """The object that `--json` prints.
 
@@ -404,6 +423,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "energy_j": _energy_by_part(result),
         "power_w": result.power_w,
         "burst": levels.burst_beyond_w(result) is not None,
+        "before_settling": _before_settling(result),
         "limiter": limiter_code(result.limiter),
         "sm_cycles": main.sm_cycles,
         "sm_mhz": main.sm_mhz,

@@ -168,6 +168,8 @@ CONSTANTS = (
 
 LEFT = {
     "activity.sustain_ms": "a threshold in time, which no step of a fit can feel: read off bursts of growing length",
+    "power.react_ms": "of the second after a rest: python -m sim.calibration.power fits it to sustained_load.csv",
+    "power.mean_ms": "the same",
     "tensor.sparse_positions_cycles": "read off kernels for sparse weights, which no table that is fitted to holds",
     "l2.hot_line_cycles": "read off the same",
     "cuda_core.convert_int4_instructions": "read off kernels for int4 weights, which no table that is fitted to holds",

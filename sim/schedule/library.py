@@ -81,6 +81,17 @@ def n_similar(gemm: Gemm) -> int:
     return next(n for flops, n in reversed(N_SIMILAR.items()) if gemm.flops >= flops)
 
 
+def launched(gemm: Gemm, gpu: Gpu) -> KernelConfig | None:
+    """The kernel that a library was seen to launch for this very product, by sizes, type and layout; None if none."""
+    alike = (DTYPES.get(gemm.dtype, gemm.dtype), gemm.layout)
+    same = (
+        each.config
+        for each in seen(gpu.architecture)
+        if (each.gemm.dtype, each.gemm.layout) == alike and _same(each.gemm, gemm)
+    )
+    return next(same, None)
+
+
 @lru_cache(maxsize=4096)
 def library_candidates(gemm: Gemm, gpu: Gpu, but_itself: bool = False) -> tuple[KernelConfig, ...]:
     """Kernels of the most similar shapes, nearest first, each once; none where no kernel of the type was seen.

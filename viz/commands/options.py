@@ -95,6 +95,7 @@ class GemmOptions:
     kernel_name: Annotated[Word, option("Take the configuration from a real kernel's name", "NAME")] = None
     data: Annotated[str, one_of("What A and B hold: normal numbers, zeros, or {-1, 0, 1}", DATA)] = "random"
     clock: Annotated[Word, option("Hold the SM clock here", "MHZ")] = None
+    sustained: Annotated[bool, option("At the clock that the board's power leaves", None, "--sustained")] = False
     sets: Annotated[list[str] | None, SET] = None
     without: Annotated[
         list[str] | None, option("Switch one mechanism of the model off; may be repeated", "MECHANISM")

@@ -41,6 +41,7 @@ def request(options: GemmOptions, *, trace: bool, advise: bool) -> Request:
     keywords = {
         "clock_mhz": mhz("--clock", options.clock),
         "data": choice("--data", options.data, DATA),
+        "sustained": options.sustained,
         "full": options.full,
         "trace": trace,
         "advise": advise,
@@ -86,6 +87,8 @@ def refuse_contradictions(options: GemmOptions) -> None:
         raise _contradiction("--tile auto", shaping[0], "the whole menu is tried")
     if options.split not in (None, "1") and options.family not in (None, "split_k"):
         raise _contradiction(f"--family {options.family}", "split", "only split_k cuts k into slices")
+    if options.clock is not None and options.sustained:
+        raise _contradiction("--clock", "sustained", "a held clock is not what power leaves")
     if options.stream_weights and options.weights == "hbm":
         raise _contradiction("--stream-weights", "weights hbm", "there is nothing to bring in; say pinned or pageable")
 
