@@ -22,7 +22,7 @@ from hwmodels.refusals import expected, refusal, shown, unknown_key
 from hwmodels.rules import value_at
 from hwmodels.spec import FIELDS, SECTIONS, Gpu, Provenance
 
-__all__ = ["Row", "list_gpus", "load_gpu", "resolved", "rows"]
+__all__ = ["Row", "changed", "list_gpus", "load_gpu", "resolved", "rows"]
 
 _NAMES = ("label", "vendor", "architecture")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -50,6 +50,16 @@ def load_gpu(name_or_path: str | os.PathLike[str], overrides: Iterable[str] = ()
         key, entry = _override(override, entries)
         entries[key] = entry
     return _built(Path(name_or_path).name.removesuffix(".toml"), document, entries)
+
+
+def changed(gpu: Gpu, overrides: Iterable[str]) -> Gpu:
+    """`gpu` with `key=value` or `key=*factor` overrides applied in order. Raises ConfigError as `load_gpu`."""
+    names = {name: str(getattr(gpu, name)) for name in _NAMES}
+    entries = {row.key: Entry(row.value, row.kind, row.source, gpu.name) for row in rows(gpu)}
+    for override in _texts(overrides):
+        key, entry = _override(override, entries)
+        entries[key] = entry
+    return _built(gpu.name, Document(names, entries, gpu.name), entries)
 
 
 def rows(gpu: Gpu) -> Iterator[Row]:

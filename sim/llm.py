@@ -6,6 +6,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from hwmodels.catalog import resolved
@@ -15,6 +16,7 @@ from sim.advice import advice
 from sim.call import Options
 from sim.fitting import attention_kind, check_memory, plan_of, points_in_hbm
 from sim.limiter import find_limiter
+from sim.operation import Kernels
 from sim.power import limit_w
 from sim.program import LAUNCH_MODES
 from sim.report import versions
@@ -25,10 +27,12 @@ from sim.step import Ran, StepResult, run_step
 from workloads.checks import check_choice, check_flag
 from workloads.llm import Llm
 from workloads.memory import MemoryPlan
+from workloads.operations import Step
 
 SCHEMA = 1
 DECODE_POINTS = 5
 """Steps of a generation that are simulated, from the shortest context to the longest; between them lines are drawn."""
+STEPS_KEPT = 4
 SECONDS_PER_HOUR = 3600.0
 MILLION = 1e6
 _NUMBERED = re.compile(r"^(expert|shared)\d+[.:]\s*")
@@ -215,15 +219,16 @@ def simulate_llm(
     first_token: bool = False,
     steady: bool = False,
     progress: Progress | None = None,
+    kernels: Kernels | None = None,
 ) -> LlmResult:
     """Simulate a phase of a model on `gpu`. `advise`: also what would help; `first_token`: of a decode step also the
     prefill of its context, of all sequences at once or, where that does not fit, of one; `steady`: of a burst that the
-    board's power does not hold also the same for long.
+    board's power does not hold also the same for long; `kernels` replaces the choice of kernels for the phase itself.
 
     Raises ConfigError for what cannot be simulated, and where memory does not suffice, with what would fit.
     """
     options, how, tell = options or Options(), how or How(), progress or _untold
-    result = _simulated(request, gpu, options, how, tell)
+    result = _simulated(request, gpu, options, how, tell, kernels=kernels)
     if first_token and request.phase == "decode":
         tell("simulating the prefill", 0, 1)
         result = dataclasses.replace(result, prefill=_prefill(request, gpu, options, how))
@@ -255,20 +260,35 @@ def _untold(what: str, done: int, total: int) -> None:
     """Tell nobody how far it is."""
 
 
-def _simulated(request: Llm, gpu: Gpu, options: Options, how: How, tell: Progress, *, cures: bool = True) -> LlmResult:
+@lru_cache(maxsize=STEPS_KEPT)
+def _built(request: Llm, attention: str) -> Step:
+    """The first step of a phase; a study simulates the same one on many GPUs."""
+    return request.step(attention)
+
+
+def _simulated(
+    request: Llm,
+    gpu: Gpu,
+    options: Options,
+    how: How,
+    tell: Progress,
+    *,
+    cures: bool = True,
+    kernels: Kernels | None = None,
+) -> LlmResult:
     memory = plan_of(request, how)
     held_bytes = max(point.total for point in points_in_hbm(request, memory, how))
-    first = request.step(attention_kind(how))  # refuses what no memory makes possible
+    first = _built(request, attention_kind(how))  # refuses what no memory makes possible
     check_memory(request, gpu, memory, how, cures=cures)
     contexts = _contexts(request)
     steps = []
     for i, step in enumerate((first, *map(request.decode_step, contexts))):
         tell("simulating steps", i, 1 + len(contexts))
-        steps.append(_step(step, gpu, options, how, held_bytes))
+        steps.append(_step(step, gpu, options, how, held_bytes, kernels))
     return LlmResult(request, resolved(gpu), tuple(steps), contexts, memory, how, options, versions())
 
 
-def _step(step: Any, gpu: Gpu, options: Options, how: How, held_bytes: int) -> StepResult:
+def _step(step: Step, gpu: Gpu, options: Options, how: How, held_bytes: int, kernels: Kernels | None) -> StepResult:
     return run_step(
         step,
         gpu,
@@ -279,6 +299,7 @@ def _step(step: Any, gpu: Gpu, options: Options, how: How, held_bytes: int) -> S
         cold=how.cold,
         stream_weights=how.stream_weights,
         held_bytes=held_bytes,
+        kernels=kernels,
     )
 
 

@@ -59,9 +59,8 @@ def _in_library(gemm: Gemm) -> bool:
     return gemm.weights_format == "dense" and (gemm.dtype != "int8" or gemm.result_dtype in ("int32", "int8"))
 
 
-def ranked(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfig, ...]:
-    """The menu of a family (of the default ones, if None) by `Estimator.time_s`, ties in menu order. Where L2 cannot
-    keep the operands, the best eight are followed by the best of the others for CTAs that do not keep in step."""
+def usual(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfig, ...]:
+    """The menu of a family, or of those that a library would use. Raises `ConfigError` where nothing fits."""
     found: list[KernelConfig] = []
     refused: ConfigError | None = None
     for name in (family,) if family else default_families(gemm, gpu):
@@ -69,8 +68,15 @@ def ranked(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfi
             found += menu(gpu, name, gemm)
         except ConfigError as error:
             refused = refused or error
-    if not found and refused:
+    if refused and not found:
         raise refused
+    return tuple(found)
+
+
+def ranked(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfig, ...]:
+    """The menu of a family (of the default ones, if None) by `Estimator.time_s`, ties in menu order. Where L2 cannot
+    keep the operands, the best eight are followed by the best of the others for CTAs that do not keep in step."""
+    found = usual(gemm, gpu, family)
     estimator = Estimator(gemm, gpu)
     order = sorted(found, key=estimator.time_s)
     if estimator.fits_l2:
