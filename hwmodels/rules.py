@@ -45,7 +45,7 @@ def _present_or_absent(gpu: Gpu, keys: tuple[str, ...]) -> bool:
 MOST_GPCS = 64
 """As `sim.records.MAX_GPCS`; a test compares."""
 
-WARP_THREADS = 32
+WARP_THREADS = (32, 64)
 
 RULES: tuple[Rule, ...] = (
     Rule(
@@ -80,8 +80,13 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         ("sm.warp_size",),
-        f"a warp has {WARP_THREADS} threads on every GPU modelled",
-        lambda gpu: gpu.sm.warp_size == WARP_THREADS,
+        f"a warp has {WARP_THREADS[0]} or {WARP_THREADS[1]} threads on every GPU modelled",
+        lambda gpu: gpu.sm.warp_size in WARP_THREADS,
+    ),
+    Rule(
+        ("sm.warp_size", "tensor.wgmma", "tensor.tmem_kib_per_sm"),
+        f"wgmma and tcgen05 are instructions of warps of {WARP_THREADS[0]} threads",
+        lambda gpu: gpu.sm.warp_size == WARP_THREADS[0] or not (gpu.tensor.wgmma or gpu.tensor.tmem_kib_per_sm),
     ),
     Rule(
         ("launch.sync_us", "launch.stream_us"),
@@ -127,6 +132,11 @@ RULES: tuple[Rule, ...] = (
         ("tensor.wgmma", "tensor.tma"),
         "wgmma needs tma, which fills the shared memory it reads",
         lambda gpu: gpu.tensor.tma or not gpu.tensor.wgmma,
+    ),
+    Rule(
+        ("tensor.tmem_kib_per_sm", "tensor.tma"),
+        "tensor memory needs tma, which fills the shared memory that tcgen05 reads",
+        lambda gpu: gpu.tensor.tma or not gpu.tensor.tmem_kib_per_sm,
     ),
     Rule(
         ("tensor.tma", "tensor.cp_async"),
