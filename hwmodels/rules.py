@@ -45,8 +45,6 @@ def _present_or_absent(gpu: Gpu, keys: tuple[str, ...]) -> bool:
 MOST_GPCS = 64
 """As `sim.records.MAX_GPCS`; a test compares."""
 
-WARP_THREADS = (32, 64)
-
 RULES: tuple[Rule, ...] = (
     Rule(
         _TENSOR_RATES,
@@ -79,14 +77,11 @@ RULES: tuple[Rule, ...] = (
         lambda gpu: gpu.smem.max_kib_per_cta * 1024 + gpu.smem.reserved_bytes_per_cta <= gpu.smem.kib_per_sm * 1024,
     ),
     Rule(
-        ("sm.warp_size",),
-        f"a warp has {WARP_THREADS[0]} or {WARP_THREADS[1]} threads on every GPU modelled",
-        lambda gpu: gpu.sm.warp_size in WARP_THREADS,
-    ),
-    Rule(
         ("sm.warp_size", "tensor.wgmma", "tensor.tmem_kib_per_sm"),
-        f"wgmma and tcgen05 are instructions of warps of {WARP_THREADS[0]} threads",
-        lambda gpu: gpu.sm.warp_size == WARP_THREADS[0] or not (gpu.tensor.wgmma or gpu.tensor.tmem_kib_per_sm),
+        "a warp has 32 threads, or 64 where there is neither wgmma nor tcgen05",
+        lambda gpu: (
+            gpu.sm.warp_size == 32 or (gpu.sm.warp_size == 64 and not (gpu.tensor.wgmma or gpu.tensor.tmem_kib_per_sm))
+        ),
     ),
     Rule(
         ("launch.sync_us", "launch.stream_us"),

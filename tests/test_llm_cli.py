@@ -534,7 +534,7 @@ def test_type_and_attention_follow_the_gpu_where_nothing_is_said(simulate: FakeS
     llm, _, _, how = simulate.asked[0]
     assert (llm.execution.dtype, how.attention) == ("fp16", "unfused")
     assert "In fp16, as t4 has no bf16." in text
-    assert "Attention is not fused, as t4 has no FlashAttention." in text
+    assert "Attention is not fused, as no FlashAttention is known for t4, which lacks cp.async." in text
     done = tilewalk("llm", "--model", "gpt2", "--dtype", "fp32", "--quiet")
     assert simulate.asked[1][3].attention == "unfused"
     assert "FlashAttention takes no fp32" in done.stderr

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hwmodels.estimates import estimates_note
 from sim.limiter import limiter_code
 from sim.result import SCHEMA, HostSpan, Result
 from viz import levels, words
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
+    from hwmodels.catalog import Difference
     from hwmodels.spec import Gpu
 
 GAP = 2
@@ -264,10 +266,16 @@ def _advice(item: dict[str, Any]) -> str:
 
 
 def _notes(result: Result) -> list[str]:
-    notes = [expected_error_text(result.options.get("expected_error"))]
+    notes = [expected_error_text(result.options.get("expected_error")), *gpu_notes(result.gpu)]
     if any(kernel.sampled for kernel in result.kernels):
         notes.append("Sampled: repeated waves were skipped; --full replays all of them.")
     return notes
+
+
+def gpu_notes(described: Mapping[str, Any]) -> list[str]:
+    """What is to be said of the GPU itself, as a result documents it."""
+    note = estimates_note(described)
+    return [note] if note else []
 
 
 def expected_error_text(expected: Any) -> str:
@@ -359,6 +367,27 @@ def _gpu_table(lines: Iterable[tuple[str, ...]]) -> Table:
     return table
 
 
+def print_differences(names: tuple[str, str], rows: Sequence[Difference], console: Console) -> None:
+    """A line for each value in which two GPUs differ: both, unit, how many times the first the second is, kinds."""
+    if not rows:
+        show(console, f"{names[0]} and {names[1]} differ in no value.")
+        return
+    heads = [("key", "left"), *((name, "right") for name in names), ("unit", "left"), ("ratio", "right")]
+    heads += [("kinds", "left")]
+    lines = [
+        (row.key, *map(value_text, row.values), row.unit, _ratio_text(row.ratio), " / ".join(dict.fromkeys(row.kinds)))
+        for row in rows
+    ]
+    if console.is_terminal:
+        show(console, *grids(heads, lines, console.width))
+    else:
+        write_lines(console, _aligned([tuple(head for head, _ in heads), *lines]))
+
+
+def _ratio_text(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.3g}"
+
+
 def value_text(value: Any) -> str:
     """A hardware value as its file would give it."""
     if isinstance(value, bool):
@@ -415,6 +444,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "waves": main.waves,
         "kernel": dict(main.config),
         "gpu": result.gpu["name"],
+        "notes": gpu_notes(result.gpu),
         "weights_format": levels.weights_format(result),
         "weight_group": result.workload.get("weight_group"),
         "sampled": any(kernel.sampled for kernel in result.kernels),

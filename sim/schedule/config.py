@@ -48,8 +48,8 @@ class KernelConfig:
     load_bytes: int = 16
     """Bytes a thread loads at once, at most; less where rows are not aligned to it."""
     mma: str = "wgmma"
-    """"tcgen05" (accumulators in tensor memory), "wgmma", "mma_sync" (also AMD's MFMA: a warp's instruction, operands in
-    registers) or "fma" (CUDA cores)."""
+    """"tcgen05" (accumulators in tensor memory), "wgmma", "mma_sync" (also AMD's MFMA: a warp's instruction, operands
+    in registers) or "fma" (CUDA cores)."""
     pair: bool = False
     """tcgen05 only: instructions span two CTAs of a cluster along the M side (2-SM MMA), each of which keeps half of
     the rows along N in its shared memory."""

@@ -70,7 +70,7 @@ def has_any(gpu: Gpu, family: str, gemm: Gemm) -> bool:
 
 @lru_cache(maxsize=16)
 def menu_data(architecture: str) -> dict[str, Any]:
-    """The architecture's menu file, over that of another which it is `like`. Raises `ConfigError` where there is none."""
+    """The architecture's menu file, over that of one that it is `like`. Raises `ConfigError` where there is none."""
     path = Path(hwmodels.__file__).parent / "menus" / f"{architecture}.toml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in path.parent.glob("*.toml")))

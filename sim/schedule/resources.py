@@ -409,7 +409,9 @@ def _check_tcgen05(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     if config.loads != "tma":
         raise refused(f"loads = {config.loads!r}", "tma with tcgen05")
     if config.warps < 2 * WARPGROUP_WARPS:
-        raise refused(f"warps = {config.warps}", f"{2 * WARPGROUP_WARPS} or more with tcgen05, 4 of them the epilogue's")
+        raise refused(
+            f"warps = {config.warps}", f"{2 * WARPGROUP_WARPS} or more with tcgen05, 4 of them the epilogue's"
+        )
     side_m, side_n = mma_sides(config)
     k_bytes = config.block_k * gemm.a_element_bytes
     for what, value, unit in (("M side", side_m, 64), ("N side", side_n, 8), ("k bytes", k_bytes, 32)):
