@@ -41,14 +41,15 @@ OF_PEAK = {
     "mi300x": (0.42, 0.60),  # its power: AMD's own fp16 and bf16 GEMMs reach 654 and 708 TFLOP/s, 0.50 and 0.54
     "rtx_5090": (0.85, 1.15),  # boards run above the clock of the datasheet's peak: 182 to 237 TFLOP/s are reported
 }
-OF_BANDWIDTH = {name: (0.65, 0.97) for name in ("mi210", "mi250x_gcd")}
+OF_BANDWIDTH = dict.fromkeys(("mi210", "mi250x_gcd"), (0.65, 0.97))
 OF_BANDWIDTH |= {
     "mi300x": (0.60, 0.97),
     "t4": (0.50, 0.97),
     "v100_pcie_32gb": (0.60, 0.97),
     "v100_sxm2_32gb": (0.60, 0.97),
 }
-"""Long reads reach 77 % of an MI300X's pins, 82 % of an MI210's, 80 % of a T4's; rings of two stages read short rows."""
+"""Long reads reach 77 % of an MI300X's pins, 82 % of an MI210's, 80 % of a T4's; rings of two stages read short rows
+of DRAM."""
 
 each_gpu = pytest.mark.parametrize("name", list_gpus())
 

@@ -19,8 +19,8 @@ from sim.schedule.resources import (
     register_need,
     registers_per_thread,
     smem_bytes,
-    tmem_bytes,
 )
+from sim.schedule.tensor_memory import tmem_bytes
 from workloads.gemm import Gemm
 
 B200, H200, MI300X = load_gpu("b200"), load_gpu("h200_sxm"), load_gpu("mi300x")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from hwmodels.catalog import Difference
     from hwmodels.spec import Gpu
 
 GAP = 2
@@ -334,14 +333,14 @@ def print_gpu(rows: Iterable[tuple[str, Any, str, str, str]], console: Console) 
     """Every value of one GPU: key, value, unit, kind, source. A pipe gets one line a value."""
     lines = [(key, value_text(value), unit, kind, source) for key, value, unit, kind, source in rows]
     if not console.is_terminal:
-        console.file.write("".join(line + "\n" for line in _aligned(lines)))
+        console.file.write("".join(line + "\n" for line in aligned(lines)))
     elif console.width < WIDE:
         show(console, *_stacked(lines))
     else:
         show(console, _gpu_table(lines))
 
 
-def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
+def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
     """One line a value, as long as it gets: what a pipe wants."""
     widths = [max(map(len, column)) for column in list(zip(*lines, strict=True))[:-1]]
     cells = [[cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=True)] for line in lines]
@@ -365,27 +364,6 @@ def _gpu_table(lines: Iterable[tuple[str, ...]]) -> Table:
     for line in lines:
         table.add_row(*map(Text, line))
     return table
-
-
-def print_differences(names: tuple[str, str], rows: Sequence[Difference], console: Console) -> None:
-    """A line for each value in which two GPUs differ: both, unit, how many times the first the second is, kinds."""
-    if not rows:
-        show(console, f"{names[0]} and {names[1]} differ in no value.")
-        return
-    heads = [("key", "left"), *((name, "right") for name in names), ("unit", "left"), ("ratio", "right")]
-    heads += [("kinds", "left")]
-    lines = [
-        (row.key, *map(value_text, row.values), row.unit, _ratio_text(row.ratio), " / ".join(dict.fromkeys(row.kinds)))
-        for row in rows
-    ]
-    if console.is_terminal:
-        show(console, *grids(heads, lines, console.width))
-    else:
-        write_lines(console, _aligned([tuple(head for head, _ in heads), *lines]))
-
-
-def _ratio_text(ratio: float | None) -> str:
-    return "" if ratio is None else f"{ratio:.3g}"
 
 
 def value_text(value: Any) -> str:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hwmodels.spec import Gpu
 from sim.schedule import direct, formats
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import WARPGROUP_WARPS, consumer_warps, flops_per_clk_per_sm, mma_sides, wgmma_tile
+from sim.schedule.resources import WARPGROUP_WARPS, consumer_warps, flops_per_clk_per_sm, wgmma_tile
+from sim.schedule.tensor_memory import mma_sides
 from workloads.gemm import Gemm
 
 WGMMA_M, TCGEN05_M = 64, 128

@@ -13,7 +13,7 @@ from typing import Any
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
-from sim.schedule import formats
+from sim.schedule import formats, tensor_memory
 from sim.schedule.config import KernelConfig
 from sim.schedule.fields import MAX_CLUSTER, check_fields, refused
 from workloads.dtypes import BYTES
@@ -35,11 +35,6 @@ BARRIER_BYTES = 68
 H200's gemm.csv: ring + 16384 + 24 stages + 68 for split-K kernels and 16 (up to 80) more for others holds for all
 771 nvjet rows."""
 
-TMEM_LOAD_COLUMNS = 32
-"""Columns of tensor memory that a thread of the epilogue takes into registers at once (assumed: tcgen05.ld takes a
-power of two, CUTLASS's epilogues 32)."""
-TMEM_LANES, TMEM_BYTES = 128, 4
-"""Rows of tensor memory, and bytes of a row's column (PTX ISA, tensor memory)."""
 FRAGMENT_BYTES = 32
 """Bytes along k of a step whose fragments a warp holds."""
 PRODUCER_REGISTERS = 24
@@ -96,18 +91,12 @@ def consumer_threads(config: KernelConfig, gpu: Gpu) -> int:
     return consumer_warps(config) * gpu.sm.warp_size
 
 
-def mma_sides(config: KernelConfig) -> tuple[int, int]:
-    """Extents of the CTA tile along the instruction's M and N."""
-    along_m = config.mma_m_along == "m"
-    return (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
-
-
 def wgmma_tile(config: KernelConfig) -> tuple[int, int]:
     """Part of the CTA tile that one consumer warpgroup works on, along wgmma's M and N.
 
     Cooperative warpgroups halve M where it holds two instructions (cuBLAS's coopA), else N (coopB).
     """
-    side_m, side_n = mma_sides(config)
+    side_m, side_n = tensor_memory.mma_sides(config)
     if config.pingpong or consumer_warps(config) < 2 * WARPGROUP_WARPS:
         return side_m, side_n
     return (side_m // 2, side_n) if side_m % 128 == 0 else (side_m, side_n // 2)
@@ -151,7 +140,7 @@ def register_need(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
     accumulators out of them, of which the epilogue takes some columns at a time.
     """
     if config.mma == "tcgen05":
-        return WGMMA_BASE_REGISTERS + TMEM_LOAD_COLUMNS
+        return WGMMA_BASE_REGISTERS + tensor_memory.LOAD_COLUMNS
     threads = consumer_threads(config, gpu)
     accumulators = config.block_m * config.block_n * max(4, gemm.accumulator_bytes) / 4 / threads
     if is_warp_specialised(config):
@@ -376,7 +365,7 @@ def _check_shape(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     if config.mma == "fma":
         return
     if config.mma == "tcgen05":
-        _check_tcgen05(config, gemm, gpu)
+        tensor_memory.check(config, gemm, gpu)
         return
     if (
         config.mma == "wgmma"
@@ -394,36 +383,6 @@ def _check_shape(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
             raise refused(f"{what} of a {config.mma} tile = {value}", f"a multiple of {unit} above 0")
     if config.mma == "wgmma" and (config.warps % 4 or config.warps < (8 if is_warp_specialised(config) else 4)):
         raise refused(f"warps = {config.warps}", "whole warpgroups of 4 for wgmma, one of them the producer with TMA")
-
-
-def tmem_bytes(config: KernelConfig) -> int:
-    """Tensor memory that a CTA's accumulators take, those of the next tile included where they have room of their own
-    (`pingpong`): fp32, rows in whole lanes. 64 rows a CTA lie in half of them, unless a pair of CTAs packs them."""
-    side_m, side_n = mma_sides(config)
-    lanes = _round_up(side_m, TMEM_LANES // 2 if config.pair else TMEM_LANES)
-    return lanes * side_n * TMEM_BYTES * (2 if config.pingpong else 1)
-
-
-def _check_tcgen05(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
-    """One thread issues tcgen05.mma for operands that TMA brought; accumulators fit tensor memory."""
-    if config.loads != "tma":
-        raise refused(f"loads = {config.loads!r}", "tma with tcgen05")
-    if config.warps < 2 * WARPGROUP_WARPS:
-        raise refused(
-            f"warps = {config.warps}", f"{2 * WARPGROUP_WARPS} or more with tcgen05, 4 of them the epilogue's"
-        )
-    side_m, side_n = mma_sides(config)
-    k_bytes = config.block_k * gemm.a_element_bytes
-    for what, value, unit in (("M side", side_m, 64), ("N side", side_n, 8), ("k bytes", k_bytes, 32)):
-        if value % unit or not value:
-            raise refused(f"{what} of a tcgen05 tile = {value}", f"a multiple of {unit} above 0")
-    if config.pair and side_n % 16:
-        raise refused(f"N side of a pair's tcgen05 tile = {side_n}", "a multiple of 16")
-    taken, have = tmem_bytes(config), int(gpu.tensor.tmem_kib_per_sm * 1024)
-    if taken > have:
-        tile = f"{config.block_m}x{config.block_n}"
-        what = f"tensor memory of {'two tiles' if config.pingpong else 'tile'} {tile} = {taken} B"
-        raise _over(what, f"at most {have} B an SM of {gpu.name}, {taken - have} B too many")
 
 
 def _check_cluster(config: KernelConfig, gpu: Gpu) -> None:

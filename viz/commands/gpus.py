@@ -9,6 +9,7 @@ import typer
 from hwmodels.catalog import differences, list_gpus, load_gpu, rows
 from viz import terminal
 from viz.commands.console import console
+from viz.differences import print_differences
 
 
 def list_all() -> None:
@@ -25,7 +26,7 @@ def compare(first: str, second: str, as_json: bool) -> None:
     """Every value in which two GPUs differ. Raises `ConfigError` for a GPU that is refused."""
     found = differences(load_gpu(first), load_gpu(second))
     if not as_json:
-        terminal.print_differences((first, second), found, console())
+        print_differences((first, second), found, console())
         return
     values = [{**row._asdict(), **{name: list(getattr(row, name)) for name in PAIRS}} for row in found]
     typer.echo(json.dumps({"gpus": [first, second], "differences": values}))
