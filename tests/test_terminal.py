@@ -36,6 +36,7 @@ JSON_KEYS = [
     "waves",
     "kernel",
     "gpu",
+    "notes",
     "weights_format",
     "weight_group",
     "sampled",
