@@ -21,6 +21,7 @@ from sim.schedule.resources import (
     smem_bytes,
 )
 from sim.schedule.tensor_memory import tmem_bytes
+from viz.explain import explain
 from workloads.gemm import Gemm
 
 B200, H200, MI300X = load_gpu("b200"), load_gpu("h200_sxm"), load_gpu("mi300x")
@@ -122,6 +123,13 @@ def test_dense_products_choose_it_and_packed_weights_do_not():
     assert {config.mma for config in menu(B200, "persistent", SQUARE)} == {"tcgen05"}
     packed = Gemm(64, 4096, 4096, dtype="bf16", weights_format="int4")
     assert simulate(packed, B200).main.config["mma"] == "mma_sync"
+
+
+def test_the_walk_knows_where_accumulators_and_halves_lie():
+    told = " ".join(" ".join(explain(simulate(SQUARE, B200, config=PAIR, trace=True))).split())
+    assert "256 × 64 of A and 64 × 128 of B, of which this CTA keeps 32 KiB" in told
+    assert "a ring of 4 stages in shared memory" in told
+    assert "The sums, 128 KiB in tensor memory" in told
 
 
 # Warps of 64 threads.
