@@ -22,7 +22,7 @@ from hwmodels.refusals import expected, refusal, shown, unknown_key
 from hwmodels.rules import value_at
 from hwmodels.spec import FIELDS, SECTIONS, Gpu, Provenance
 
-__all__ = ["Row", "changed", "list_gpus", "load_gpu", "resolved", "rows"]
+__all__ = ["Difference", "Row", "changed", "differences", "list_gpus", "load_gpu", "resolved", "rows"]
 
 _NAMES = ("label", "vendor", "architecture")
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -67,6 +67,35 @@ def rows(gpu: Gpu) -> Iterator[Row]:
     for key, field in FIELDS.items():
         origin = gpu.provenance.get(key, Provenance(field.unit, "user", "built in Python"))
         yield Row(key, value_at(gpu, key), *origin)
+
+
+class Difference(NamedTuple):
+    """One value in which two GPUs differ."""
+
+    key: str
+    values: tuple[Any, Any]
+    unit: str
+    ratio: float | None
+    """The second over the first, where both are numbers and neither is 0."""
+    kinds: tuple[str, str]
+    sources: tuple[str, str]
+
+
+def differences(first: Gpu, second: Gpu) -> list[Difference]:
+    """Every value in which the GPUs differ, in the order of `spec.FIELDS`."""
+    found = []
+    for one, other in zip(rows(first), rows(second), strict=True):
+        if one.value != other.value:
+            pair = one.value, other.value
+            sources = one.source, other.source
+            found.append(Difference(one.key, pair, one.unit, _ratio(*pair), (one.kind, other.kind), sources))
+    return found
+
+
+def _ratio(first: Any, second: Any) -> float | None:
+    if any(isinstance(value, (bool, str)) or not value for value in (first, second)):
+        return None
+    return float(second / first)
 
 
 def resolved(gpu: Gpu) -> dict[str, Any]:

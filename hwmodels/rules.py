@@ -45,8 +45,6 @@ def _present_or_absent(gpu: Gpu, keys: tuple[str, ...]) -> bool:
 MOST_GPCS = 64
 """As `sim.records.MAX_GPCS`; a test compares."""
 
-WARP_THREADS = 32
-
 RULES: tuple[Rule, ...] = (
     Rule(
         _TENSOR_RATES,
@@ -79,9 +77,11 @@ RULES: tuple[Rule, ...] = (
         lambda gpu: gpu.smem.max_kib_per_cta * 1024 + gpu.smem.reserved_bytes_per_cta <= gpu.smem.kib_per_sm * 1024,
     ),
     Rule(
-        ("sm.warp_size",),
-        f"a warp has {WARP_THREADS} threads on every GPU modelled",
-        lambda gpu: gpu.sm.warp_size == WARP_THREADS,
+        ("sm.warp_size", "tensor.wgmma", "tensor.tmem_kib_per_sm"),
+        "a warp has 32 threads, or 64 where there is neither wgmma nor tcgen05",
+        lambda gpu: (
+            gpu.sm.warp_size == 32 or (gpu.sm.warp_size == 64 and not (gpu.tensor.wgmma or gpu.tensor.tmem_kib_per_sm))
+        ),
     ),
     Rule(
         ("launch.sync_us", "launch.stream_us"),
@@ -127,6 +127,11 @@ RULES: tuple[Rule, ...] = (
         ("tensor.wgmma", "tensor.tma"),
         "wgmma needs tma, which fills the shared memory it reads",
         lambda gpu: gpu.tensor.tma or not gpu.tensor.wgmma,
+    ),
+    Rule(
+        ("tensor.tmem_kib_per_sm", "tensor.tma"),
+        "tensor memory needs tma, which fills the shared memory that tcgen05 reads",
+        lambda gpu: gpu.tensor.tma or not gpu.tensor.tmem_kib_per_sm,
     ),
     Rule(
         ("tensor.tma", "tensor.cp_async"),

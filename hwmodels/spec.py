@@ -109,6 +109,9 @@ class Tensor(Section):
         0.01, 1, "of that, mma.sync instructions half as deep (m16n8k8 of 2-byte types)"
     )
     wgmma: bool = yes_no("has warpgroup instructions that read operands from shared memory")
+    tmem_kib_per_sm: float = quantity(
+        0, 2**20, "tensor memory of an SM, where tcgen05 instructions keep accumulators; 0: it has no such instructions"
+    )
     cp_async: bool = yes_no("has asynchronous copies from global to shared memory")
     tma: bool = yes_no("has the tensor memory accelerator")
     sparse_24: bool = yes_no("skips the zeros of 2:4 sparse operands, twice as fast along k")

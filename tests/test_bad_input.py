@@ -90,17 +90,17 @@ REFUSED = {
     "gemm 4 4 4 --clock -5": ("--clock", "'-5'", "100 to 10000 MHz"),
     "gemm 4 4 4 --kernel-name sgemm": ("kernel name", "'sgemm'", "nvjet"),
     "gemm 4 4 4 --layout nt --kernel-name nvjet_sm90_tst_64x64_64x4_1x1_h_bz_TNT": ("64x64", "layout tn", "'nt'"),
-    "gemm 4 4 4 --gpu h300": ("GPU", "'h300'", "h200_sxm"),
+    "gemm 4 4 4 --gpu h200_sx": ("GPU", "'h200_sx'", "h200_sxm"),
     "gemm 4 4 4 --set hbm.bandwidth=1": ("hbm.bandwidth", "hbm.bandwidth_gb_per_s"),
     "gemm 4 4 4 --set hbm.bandwidth_gb_per_s=nan": ("hbm.bandwidth_gb_per_s", "nan", "0.1 to 1000000"),
     "gemm 4 4 4 --set hbm.bandwidth_gb_per_s=-1": ("hbm.bandwidth_gb_per_s", "-1", "0.1 to 1000000"),
     "gemm 4 4 4 --set hbm.bandwidth_gb_per_s=": ("hbm.bandwidth_gb_per_s=", "key=value"),
     "gemm 4 4 4 --set l2.capacity_mib=*0": ("l2.capacity_mib=*0", "above 0"),
     "gemm 4 4 4 --set sm.count=1.5": ("sm.count", "1.5", "whole number"),
-    "gpus show h300": ("GPU", "'h300'", "h200_sxm"),
+    "gpus show h200_sx": ("GPU", "'h200_sx'", "h200_sxm"),
     f"validate --measurements {GEMM_CSV} --limit 0": ("--limit", "'0'", "1 to"),
     f"validate --measurements {GEMM_CSV} --tile 64": ("tile", "'64'", "auto"),
-    f"validate --measurements {GEMM_CSV} --gpu h300": ("GPU", "'h300'"),
+    f"validate --measurements {GEMM_CSV} --gpu h200_sx": ("GPU", "'h200_sx'"),
 }
 
 

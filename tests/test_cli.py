@@ -49,19 +49,8 @@ def test_json_is_one_object_with_the_promised_keys(simulate: FakeSimulate) -> No
     found = json.loads(done.stdout)
     assert found.keys() == {
         *("time_us", "end_to_end_us", "limiter", "sm_cycles", "sm_mhz", "flops", "bytes", "utilisation", "waits"),
-        *(
-            "occupancy",
-            "waves",
-            "kernel",
-            "gpu",
-            "sampled",
-            "schema",
-            "energy_j",
-            "power_w",
-            "burst",
-            "before_settling",
-        ),
-        *("weights_format", "weight_group"),
+        *("occupancy", "waves", "kernel", "gpu", "sampled", "schema", "energy_j", "power_w", "burst"),
+        *("before_settling", "weights_format", "weight_group", "notes"),
     }
     assert found["time_us"] == pytest.approx(TIME_S * 1e6)
     assert found["flops"] == 2 * 4096**3

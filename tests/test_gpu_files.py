@@ -187,7 +187,7 @@ def test_paths_that_are_no_file_are_refused(tmp_path):
         ("v100", "did you mean v100_pcie_32gb or v100_sxm2_32gb?"),
         ("l4s", "did you mean l40s?"),
         ("", "known: a100_pcie_40gb"),
-        ("mi300x", "known: a100_pcie_40gb"),
+        ("gaudi3", "known: a100_pcie_40gb"),
     ],
 )
 def test_an_unknown_name_suggests_the_nearest(name, said):

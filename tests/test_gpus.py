@@ -22,7 +22,8 @@ from hwmodels.rules import RULES, value_at
 from hwmodels.spec import FIELDS, KINDS, SECTIONS, Gpu
 from hwmodels.units import UNITS, stem_of, suffix_of
 
-NAMES = ["a100_pcie_40gb", "a100_sxm_80gb", "h100_pcie", "h100_sxm", "h200_sxm", "l40s", "t4"]
+NAMES = ["a100_pcie_40gb", "a100_sxm_80gb", "a10g", "b200", "gb200", "h100_pcie", "h100_sxm", "h200_sxm", "l4", "l40s"]
+NAMES += ["mi210", "mi250x_gcd", "mi300x", "rtx_3090", "rtx_4090", "rtx_5090", "rtx_pro_6000", "t4"]
 NAMES += ["v100_pcie_32gb", "v100_sxm2_32gb"]
 
 # {GPU: ({key: dense peak in TFLOP/s}, MHz at which the vendor quotes it)}. NVIDIA datasheets and whitepapers; Hopper
@@ -37,6 +38,47 @@ HOPPER_SXM = [
 A100 = {"tensor.fp16": 312, "tensor.bf16": 312, "tensor.tf32": 156, "tensor.int8": 624, "tensor.fp64": 19.5}
 A100 |= {"cuda_core.fp32": 19.5, "cuda_core.fp64": 9.7, "cuda_core.fp16": 78}
 DATASHEET_TFLOPS = {
+    "a10g": [
+        ({"tensor.fp16": 70, "tensor.bf16": 70, "tensor.tf32": 35, "tensor.int8": 140, "cuda_core.fp32": 35}, 1710)
+    ],
+    "rtx_3090": [
+        ({"tensor.fp16": 71, "tensor.bf16": 71, "tensor.tf32": 35.6, "tensor.int8": 284, "cuda_core.fp32": 35.6}, 1695)
+    ],
+    "rtx_4090": [
+        ({"tensor.fp16": 165.2, "tensor.bf16": 165.2, "tensor.tf32": 82.6, "tensor.fp8": 330.3}, 2520),
+        ({"tensor.int8": 660.6, "cuda_core.fp32": 82.6}, 2520),
+    ],
+    "l4": [
+        ({"tensor.fp16": 121, "tensor.bf16": 121, "tensor.tf32": 60, "tensor.fp8": 242.5, "tensor.int8": 242.5}, 2040)
+    ],
+    "rtx_5090": [
+        ({"tensor.fp16": 209.5, "tensor.bf16": 209.5, "tensor.tf32": 104.8, "tensor.fp8": 419}, 2407),
+        ({"tensor.int8": 838, "cuda_core.fp32": 104.8}, 2407),
+    ],
+    "rtx_pro_6000": [
+        ({"tensor.fp16": 500, "tensor.bf16": 500, "tensor.tf32": 250, "tensor.fp8": 1000, "tensor.int8": 1000}, 2600),
+        ({"cuda_core.fp32": 125}, 2600),
+    ],
+    "b200": [
+        (
+            {"tensor.fp16": 2250, "tensor.bf16": 2250, "tensor.tf32": 1125, "tensor.fp8": 4500, "tensor.int8": 4500},
+            1856,
+        ),
+        ({"tensor.fp64": 40, "cuda_core.fp64": 40, "cuda_core.fp32": 80}, 2112),
+    ],
+    "gb200": [
+        (
+            {"tensor.fp16": 2500, "tensor.bf16": 2500, "tensor.tf32": 1250, "tensor.fp8": 5000, "tensor.int8": 5000},
+            2062,
+        ),
+        ({"tensor.fp64": 45, "cuda_core.fp32": 90}, 2375),
+    ],
+    "mi210": [({"tensor.fp16": 181, "tensor.bf16": 181, "tensor.int8": 181, "tensor.fp64": 45.3}, 1700)],
+    "mi250x_gcd": [({"tensor.fp16": 191.5, "tensor.bf16": 191.5, "tensor.int8": 191.5, "tensor.fp64": 47.9}, 1700)],
+    "mi300x": [
+        ({"tensor.fp16": 1307.4, "tensor.bf16": 1307.4, "tensor.tf32": 653.7, "tensor.fp8": 2614.9}, 2100),
+        ({"tensor.int8": 2614.9, "tensor.fp64": 163.4, "cuda_core.fp32": 163.4}, 2100),
+    ],
     "h200_sxm": HOPPER_SXM,
     "h100_sxm": HOPPER_SXM,
     "h100_pcie": [
@@ -61,6 +103,17 @@ DATASHEET_TFLOPS = {
 
 # {GPU: (MHz of the memory clock, transfers a clock, bits of the bus)}, from the same datasheets and a device query.
 MEMORY_PINS = {
+    "a10g": (1563, 8, 384),
+    "rtx_3090": (1219, 16, 384),
+    "rtx_4090": (1313, 16, 384),
+    "l4": (1563, 8, 192),
+    "rtx_5090": (1750, 16, 512),
+    "rtx_pro_6000": (1750, 16, 512),
+    "b200": (3996, 2, 7680),
+    "gb200": (3906, 2, 8192),
+    "mi210": (1600, 2, 4096),
+    "mi250x_gcd": (1600, 2, 4096),
+    "mi300x": (2600, 2, 8192),
     "h200_sxm": (3201, 2, 6016),
     "h100_sxm": (2619, 2, 5120),
     "h100_pcie": (1593, 2, 5120),
@@ -79,7 +132,7 @@ def gpu(request):
     return load_gpu(request.param)
 
 
-def test_nine_gpus_are_shipped():
+def test_these_gpus_are_shipped():
     assert list_gpus() == NAMES
 
 
@@ -339,6 +392,7 @@ BREAKERS = {
     "sm.count": ["sm.count=4096"],
     "smem.max_kib_per_cta": ["smem.kib_per_sm=227"],
     "sm.warp_size": ["sm.warp_size=64"],
+    "tensor.tmem_kib_per_sm": ["tensor.tmem_kib_per_sm=256", "tensor.wgmma=false", "tensor.tma=false"],
     "launch.sync_us": ["launch.sync_us=1"],
     "sm.max_threads_per_cta": ["sm.max_warps=16", "sm.max_ctas=16"],
     "sm.max_ctas": ["sm.max_ctas=65"],

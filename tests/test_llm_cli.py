@@ -259,7 +259,7 @@ def test_a_slow_host_is_blamed_for_its_launches() -> None:
 # JSON.
 KEYS = """
 model parameters gpu phase batch execution how options time_us time_per_token_us time_to_first_token_us n_tokens
-tokens_per_s model_flops_utilisation bandwidth_utilisation energy_j power_w power_held_w burst
+notes tokens_per_s model_flops_utilisation bandwidth_utilisation energy_j power_w power_held_w burst
 cost_per_million_tokens shown by_operation by_limiter steps memory advice versions schema
 """
 
@@ -495,7 +495,7 @@ REFUSED = {
     f"{LLAMA} --launch often": ("--launch", "'often'", "graph"),
     f"{LLAMA} --attention none": ("--attention", "'none'", "flash"),
     f"{LLAMA} --fusion some": ("--fusion some",),
-    f"{LLAMA} --gpu h300": ("GPU", "'h300'", "h200_sxm"),
+    f"{LLAMA} --gpu h200_sx": ("GPU", "'h200_sx'", "h200_sxm"),
     f"{LLAMA} --figure out.bmp": ("--figure", ".png, .svg, .pdf"),
     f"{LLAMA} --inside down": ("--inside 'down'", "needs --trace"),
     f"{LLAMA} --trace /": ("--trace", "not of a folder"),
@@ -534,7 +534,7 @@ def test_type_and_attention_follow_the_gpu_where_nothing_is_said(simulate: FakeS
     llm, _, _, how = simulate.asked[0]
     assert (llm.execution.dtype, how.attention) == ("fp16", "unfused")
     assert "In fp16, as t4 has no bf16." in text
-    assert "Attention is not fused, as t4 has no FlashAttention." in text
+    assert "Attention is not fused, as no FlashAttention is known for t4, which lacks cp.async." in text
     done = tilewalk("llm", "--model", "gpt2", "--dtype", "fp32", "--quiet")
     assert simulate.asked[1][3].attention == "unfused"
     assert "FlashAttention takes no fp32" in done.stderr

@@ -128,7 +128,7 @@ def test_occupancy_by_hand(config, ctas, limit):
 def test_warp_specialised_kernels_take_the_whole_register_file():
     coop, pingpong = nvjet("256x128_64x4_1x2_h_bz_coopA_TNT"), nvjet("128x128_64x6_2x1_v_bz_TNT")
     assert registers_per_thread(coop, SQUARE, H200) == 168
-    assert register_need(coop, SQUARE) - register_need(pingpong, SQUARE) == 0  # 128 accumulators each
+    assert register_need(coop, SQUARE, H200) - register_need(pingpong, SQUARE, H200) == 0  # 128 accumulators each
     assert wgmma_tile(coop) == (128, 128)
     assert wgmma_tile(pingpong) == (128, 128)
     assert wgmma_tile(nvjet("320x128_64x3_1x2_h_bz_coopB_TNT")) == (320, 64)
@@ -144,7 +144,7 @@ def test_boxes_of_operands_along_m_or_n_are_padded_to_128_bytes():
 def test_too_many_accumulators_spill_in_multistage_kernels():
     huge = tile(256, 256, 32, stages=2, warps=4)
     assert registers_per_thread(huge, SQUARE, H200) == 255
-    assert spill_bytes_per_thread(huge, SQUARE, H200) == 4 * (register_need(huge, SQUARE) - 255) > 1024
+    assert spill_bytes_per_thread(huge, SQUARE, H200) == 4 * (register_need(huge, SQUARE, H200) - 255) > 1024
     assert occupancy(huge, SQUARE, H200).spill_bytes_per_thread > 1024
     assert spill_bytes_per_thread(tile(), SQUARE, H200) == 0
 

@@ -37,6 +37,7 @@ JSON_KEYS = [
     "waves",
     "kernel",
     "gpu",
+    "notes",
     "weights_format",
     "weight_group",
     "sampled",

@@ -198,7 +198,7 @@ def _ring(result: Result, tile: Walk | None) -> Step:
     kept = f", {n_kept} of them in shared memory" if n_kept < config["stages"] else f" in {_place(config)}"
     text = (
         f"One k-iteration needs {config['block_m']} × {config['block_k']} of A and {config['block_k']} × "
-        f"{config['block_n']} of B, together {stage / 1024:.0f} KiB, and there are {n_k:,} of them. "
+        f"{config['block_n']} of B, {_kept(config)} {stage / 1024:.0f} KiB, and there are {n_k:,} of them. "
         f"They pass through a ring of {words.plural(config['stages'], 'stage')}{kept}. "
     )
     if tile is not None and tile.n_prefetched:
@@ -208,6 +208,11 @@ def _ring(result: Result, tile: Walk | None) -> Step:
             "bytes in flight, not the speed of one load, are what hides latency."
         )
     return Step("The first loads are asked for", text)
+
+
+def _kept(config: dict[str, Any]) -> str:
+    """What of a slice the bytes named are: of what a pair of CTAs shares each keeps half."""
+    return "of which this CTA keeps" if config.get("pair") else "together"
 
 
 def _place(config: dict[str, Any]) -> str:
@@ -304,9 +309,10 @@ def _epilogue(result: Result, tile: Walk | None) -> Step:
     if tile is not None and len(tile.of("epilogue")):
         took = f" It takes {words.time_text(float(tile.durations_s('epilogue')[0]))}."
     left, all_stored = (words.bytes_text(levels.level_bytes(result, key)["write"]) for key in ("hbm", "sm"))
+    where = "tensor memory" if config.get("mma") == "tcgen05" else "registers"
     become = f"{stored / 1024:.0f} KiB of {stored_dtype}{' partial sums' * split}"
     text = (
-        f"The sums, {sums / 1024:.0f} KiB in registers, become {become} and are stored to L2.{took} L2 keeps them and "
+        f"The sums, {sums / 1024:.0f} KiB in {where}, become {become} and are stored to L2.{took} L2 keeps them and "
         f"writes them to HBM when it needs the room: of the {all_stored} stored by all CTAs, "
         f"{left} had gone to HBM when the kernel ended."
     )

@@ -262,11 +262,14 @@ def hit_rate(result: Result) -> float | None:
 
 
 def slice_bytes(result: Result) -> int:
-    """Bytes of A and B that one CTA needs for one k-iteration: one stage of its ring."""
+    """Bytes of A and B that one CTA keeps for one k-iteration: one stage of its ring. Of what a pair's instructions
+    share (the side that their M does not run along) each of its CTAs keeps half."""
     config = result.main.config
     work = result.workload
     b_element_bytes = work["b_bytes"] / (work["batch"] * work["n"] * work["k"])  # scales or positions included
-    row_bytes = config["block_m"] * BYTES[work["dtype"]] + config["block_n"] * b_element_bytes
+    shared = {"m": "n", "n": "m"}[config["mma_m_along"]] if config.get("pair") else ""
+    rows_m, rows_n = (config[f"block_{side}"] // (2 if side == shared else 1) for side in "mn")
+    row_bytes = rows_m * BYTES[work["dtype"]] + rows_n * b_element_bytes
     return math.ceil(float(row_bytes * config["block_k"]))
 
 

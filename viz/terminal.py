@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from hwmodels.estimates import estimates_note
 from sim.limiter import limiter_code
 from sim.result import SCHEMA, HostSpan, Result
 from viz import levels, words
@@ -274,10 +275,16 @@ def _advice(item: dict[str, Any]) -> str:
 
 
 def _notes(result: Result) -> list[str]:
-    notes = [expected_error_text(result.options.get("expected_error"))]
+    notes = [expected_error_text(result.options.get("expected_error")), *gpu_notes(result.gpu)]
     if any(kernel.sampled for kernel in result.kernels):
         notes.append("Sampled: repeated waves were skipped; --full replays all of them.")
     return notes
+
+
+def gpu_notes(described: Mapping[str, Any]) -> list[str]:
+    """What is to be said of the GPU itself, as a result documents it."""
+    note = estimates_note(described)
+    return [note] if note else []
 
 
 def expected_error_text(expected: Any) -> str:
@@ -336,14 +343,14 @@ def print_gpu(rows: Iterable[tuple[str, Any, str, str, str]], console: Console) 
     """Every value of one GPU: key, value, unit, kind, source. A pipe gets one line a value."""
     lines = [(key, value_text(value), unit, kind, source) for key, value, unit, kind, source in rows]
     if not console.is_terminal:
-        console.file.write("".join(line + "\n" for line in _aligned(lines)))
+        console.file.write("".join(line + "\n" for line in aligned(lines)))
     elif console.width < WIDE:
         show(console, *_stacked(lines))
     else:
         show(console, _gpu_table(lines))
 
 
-def _aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
+def aligned(lines: Sequence[tuple[str, ...]]) -> list[str]:
     """One line a value, as long as it gets: what a pipe wants."""
     widths = [max(map(len, column)) for column in list(zip(*lines, strict=True))[:-1]]
     cells = [[cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=True)] for line in lines]
@@ -435,6 +442,7 @@ def to_json(result: Result) -> dict[str, Any]:
         "waves": main.waves,
         "kernel": dict(main.config),
         "gpu": result.gpu["name"],
+        "notes": gpu_notes(result.gpu),
         "weights_format": levels.weights_format(result),
         "weight_group": result.workload.get("weight_group"),
         "sampled": any(kernel.sampled for kernel in result.kernels),

@@ -98,7 +98,9 @@ def check_backend(work: Attention, gpu: Gpu, backend: str) -> None:
             f"head_dim = {work.head_dim} with backend {backend!r}", f"at most {WIDEST}; unfused and math take more"
         )
     if backend == "flash" and not gpu.tensor.cp_async:
-        raise refused("backend = 'flash'", f"unfused or math on {gpu.name}: flash needs compute capability 8.0")
+        raise refused(
+            "backend = 'flash'", f"unfused or math on {gpu.name}: its kernels need cp.async (compute capability 8.0)"
+        )
     of_others = "flash, unfused or math" if gpu.tensor.cp_async else "unfused or math"
     if backend in ("cudnn", "flash3") and not gpu.tensor.wgmma:
         raise refused(f"backend = {backend!r}", f"{of_others} on {gpu.name}: only its Hopper kernels are known")

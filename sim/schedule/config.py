@@ -35,7 +35,8 @@ class KernelConfig:
     split_in_place: bool = False
     """Split-K only: slices add to C one after another (a memset of semaphores before), without a reduction kernel."""
     pingpong: bool = False
-    """Persistent only: two consumer warpgroups alternate tiles (else both work on one tile: cooperative)."""
+    """Persistent only: two consumer warpgroups alternate tiles (else both work on one tile: cooperative); with tcgen05,
+    tensor memory holds two tiles' accumulators, so that one leaves while the next is worked on."""
     loads: str = "cp_async"
     """"cp_async" (16 B or less a thread), "tma" (bulk copies), "ldg" (through registers, before Ampere)
     or "direct" (into registers and no further, each warp its own slice of block_k: `sim.schedule.direct`)."""
@@ -47,7 +48,11 @@ class KernelConfig:
     load_bytes: int = 16
     """Bytes a thread loads at once, at most; less where rows are not aligned to it."""
     mma: str = "wgmma"
-    """"wgmma", "mma_sync" or "fma" (CUDA cores)."""
+    """"tcgen05" (accumulators in tensor memory), "wgmma", "mma_sync" (also AMD's MFMA: a warp's instruction, operands
+    in registers) or "fma" (CUDA cores)."""
+    pair: bool = False
+    """tcgen05 only: instructions span two CTAs of a cluster along the M side (2-SM MMA), each of which keeps half of
+    the rows along N in its shared memory."""
     mma_k_bytes: int = 32
     """Bytes along k of one mma.sync instruction: 32 for m16n8k16 of 2-byte types, 16 for m16n8k8."""
     mma_m_along: str = "m"

@@ -18,7 +18,7 @@ _CHOICES = {
     "mma_m_along": ("m", "n"),
     "loads": ("cp_async", "tma", "ldg", "direct"),
     "loop": ("triton", "cutlass"),
-    "mma": ("wgmma", "mma_sync", "fma"),
+    "mma": ("tcgen05", "wgmma", "mma_sync", "fma"),
 }
 _COUNTS = {
     "block_m": 4096,
@@ -71,7 +71,7 @@ def _check_given(config: KernelConfig) -> None:
         value = getattr(config, name)
         if type(value) is not int or value not in choices:
             raise refused(f"{name} = {_shown(value)}", f"one of {', '.join(map(str, choices))}")
-    for name in ("pingpong", "split_in_place", "clamped"):
+    for name in ("pingpong", "pair", "split_in_place", "clamped"):
         if type(getattr(config, name)) is not bool:
             raise refused(f"{name} = {_shown(getattr(config, name))}", "True or False")
     if not isinstance(config.name, str):

@@ -41,8 +41,14 @@ def stored_bytes(gemm: Gemm, operand: str) -> float:
 
 def chunk_bytes(gemm: Gemm, config: KernelConfig) -> float:
     """Bytes of A and B that a CTA loads for one iteration."""
-    rows = config.block_m * stored_bytes(gemm, "a") + config.block_n * stored_bytes(gemm, "b")
-    return config.block_k * rows
+    rows_a, rows_b = held_rows(config)
+    return config.block_k * (rows_a * stored_bytes(gemm, "a") + rows_b * stored_bytes(gemm, "b"))
+
+
+def held_rows(config: KernelConfig) -> tuple[int, int]:
+    """Rows of A and of B that a CTA keeps in its shared memory: of what a pair's instructions share, half the tile."""
+    shared_a, shared_b = config.pair and config.mma_m_along == "n", config.pair and config.mma_m_along == "m"
+    return config.block_m // (1 + shared_a), config.block_n // (1 + shared_b)
 
 
 def step_bytes(gemm: Gemm) -> int:
@@ -96,8 +102,8 @@ def check_format(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
         return
     if is_sparse(gemm) and not gpu.tensor.sparse_24:
         raise ConfigError(f"weights_format = '2:4': {gpu.name} has no sparse tensor cores (workload gemm)")
-    if config.mma == "fma":
-        raise refused("mma = 'fma'", f"wgmma or mma_sync with {form} weights")
+    if config.mma in ("fma", "tcgen05"):
+        raise refused(f"mma = {config.mma!r}", f"wgmma or mma_sync with {form} weights")
     if config.mma == "wgmma" and config.mma_m_along != "n":
         raise refused(f"mma_m_along = {config.mma_m_along!r}", f"n for wgmma with {form} weights")
     if config.block_k * gemm.a_element_bytes % step_bytes(gemm):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from hwmodels.spec import Gpu
 from sim.schedule import direct, formats
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import WARPGROUP_THREADS, consumer_threads, flops_per_clk_per_sm, wgmma_tile
+from sim.schedule.resources import WARPGROUP_WARPS, consumer_warps, flops_per_clk_per_sm, wgmma_tile
+from sim.schedule.tensor_memory import mma_sides
 from workloads.gemm import Gemm
 
-WGMMA_M = 64
+WGMMA_M, TCGEN05_M = 64, 128
 WGMMA_MAX_N = 256
 WGMMA_K_BYTES = 32
-"""Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async)."""
-WARPGROUP_WARPS, WARP_THREADS = 4, 32
+"""Shape of one wgmma: M is 64, N at most 256, K fills 32 bytes (CUDA PTX ISA, wgmma.mma_async). tcgen05.mma: M of a CTA
+is 128; with 64 a lone CTA reaches half the rate (measured on a B200; taken for pairs too); N and K as wgmma's."""
+WARP_THREADS = 32
 STORED_BYTES, KNOWN_DIVISOR = 16, 16
 """Bytes that a thread stores at once, where Triton knows that rows of C start at multiples of so many elements."""
 MMA_K_BYTES = 32
@@ -83,6 +85,17 @@ def _wgmma(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float,
     return count * flops / rate, count * row_bytes * step / gemm.a_element_bytes, count * flops
 
 
+def _tcgen05(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, float, int]:
+    """As `_wgmma`, for tcgen05: M is 128 of a CTA (64 take as long), N at most 256; operands come from shared memory,
+    those of a pair along N from both CTAs' half by half; accumulators stay in tensor memory."""
+    side_m, side_n = mma_sides(config)
+    steps = config.block_k * gemm.a_element_bytes // WGMMA_K_BYTES
+    n_m, n_n = -(-side_m // TCGEN05_M), -(-side_n // WGMMA_MAX_N)
+    padded = 2 * n_m * TCGEN05_M * side_n * config.block_k
+    row_bytes = n_n * side_m + n_m * side_n / (2 if config.pair else 1)
+    return padded / rate, steps * row_bytes * WGMMA_K_BYTES, 2 * side_m * side_n * config.block_k
+
+
 def _warp_grid(config: KernelConfig) -> tuple[int, int]:
     """Warps along m and n of a CTA: as square as the tile allows."""
     along_m, along_n = 1, 1
@@ -104,7 +117,7 @@ def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, flo
 
 def instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float, int]:
     """(tensor cycles, shared-memory bytes, FLOPs) of one iteration."""
-    shape = _wgmma if config.mma == "wgmma" else _mma_sync
+    shape = {"wgmma": _wgmma, "tcgen05": _tcgen05}.get(config.mma, _mma_sync)
     return shape(gemm, config, tensor_rate(gemm, config, gpu))
 
 
@@ -112,7 +125,7 @@ def convert_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles of an SM to convert the weights of one iteration, in every warp or warpgroup that holds them."""
     if config.mma == "wgmma":
         both = not config.pingpong and wgmma_tile(config)[0] == config.block_n
-        return formats.convert_cycles(gemm, config, gpu, consumer_threads(config) // WARPGROUP_THREADS if both else 1)
+        return formats.convert_cycles(gemm, config, gpu, consumer_warps(config) // WARPGROUP_WARPS if both else 1)
     if direct.is_direct(config):
         return 0.0  # beside the loads of other CTAs, which take longer
     return formats.convert_cycles(gemm, config, gpu, _warp_grid(config)[0])

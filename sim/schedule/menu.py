@@ -70,12 +70,13 @@ def has_any(gpu: Gpu, family: str, gemm: Gemm) -> bool:
 
 @lru_cache(maxsize=16)
 def menu_data(architecture: str) -> dict[str, Any]:
-    """The architecture's menu file. Raises `ConfigError` where there is none."""
+    """The architecture's menu file, over that of one that it is `like`. Raises `ConfigError` where there is none."""
     path = Path(hwmodels.__file__).parent / "menus" / f"{architecture}.toml"
     if not path.is_file():
         known = ", ".join(sorted(file.stem for file in path.parent.glob("*.toml")))
         raise ConfigError(f"architecture = {architecture!r}: must be one of {known} to have a kernel menu; give a tile")
-    return tomllib.loads(path.read_text("utf-8"))
+    data = tomllib.loads(path.read_text("utf-8"))
+    return (menu_data(data.pop("like")) if "like" in data else {}) | data
 
 
 def _candidates(gpu: Gpu, family: str, gemm: Gemm) -> Iterator[KernelConfig]:
@@ -98,11 +99,10 @@ def _persistent(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
         along, across = sides if entry["raster"] == "n" else sides[::-1]
         config = KernelConfig(
             family="persistent",
-            warps=12,
+            **{"warps": 12, "mma": "wgmma"} | data.get("all", {}),
             group=band(slots, along, across),
             pingpong=schedule == "pingpong",
             loads="tma",
-            mma="wgmma",
             **entry,
         )
         yield config if gemm.weights_format == "dense" else _for_weights(config, gpu, gemm)
@@ -129,18 +129,18 @@ def _multistage(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
     on_tensor_cores = flops_per_clk_per_sm("fma", gemm.dtype, gpu) <= 0 or _has_tensor_cores(gemm, gpu)
     data = menu_data(gpu.architecture)["multistage" if on_tensor_cores else "fma"]
     loads = loads_for(gemm, gpu)
-    for point in _listed(data, gemm) if "rows" in data else _gridded(data, gemm):
+    for point in _listed(data, gemm) if "rows" in data else _gridded(data, gemm, gpu):
         k_bytes = point.pop("block_k_bytes")
         mma = instruction_for(point["block_m"], gemm, gpu) if on_tensor_cores else "fma"
         yield KernelConfig("multistage", block_k=k_bytes // gemm.a_element_bytes, loads=loads, mma=mma, **point)
 
 
-def _gridded(grid: dict[str, Any], gemm: Gemm) -> Iterator[dict[str, Any]]:
+def _gridded(grid: dict[str, Any], gemm: Gemm, gpu: Gpu) -> Iterator[dict[str, Any]]:
     """Points of a sweep's grid, by its rules."""
     keys = ("block_m", "block_n", "block_k_bytes", "stages", "warps", "group")
     for values in itertools.product(*(grid[key] for key in keys)):
         point = dict(zip(keys, values, strict=True))
-        if _is_offered(point, grid) and _suits(point, gemm):
+        if _is_offered(point, grid, gpu) and _suits(point, gemm):
             yield point
 
 
@@ -158,11 +158,11 @@ def _has_tensor_cores(gemm: Gemm, gpu: Gpu) -> bool:
     return flops_per_clk_per_sm("mma_sync", gemm.dtype, gpu) > 0
 
 
-def _is_offered(point: dict[str, int], grid: dict[str, Any]) -> bool:
+def _is_offered(point: dict[str, int], grid: dict[str, Any], gpu: Gpu) -> bool:
     """The rules of the sweep's grid."""
     tile = point["block_m"] * point["block_n"]
     least, most = grid["accumulators_per_thread"]
-    if not least <= tile / (32 * point["warps"]) <= most:
+    if not least <= tile / (gpu.sm.warp_size * point["warps"]) <= most:
         return False
     if point["warps"] == 8 and tile < grid["eight_warps_least_tile"]:
         return False

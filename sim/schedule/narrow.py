@@ -18,8 +18,8 @@ from workloads.gemm import Gemm
 
 VECTOR_BYTES = 16
 """Bytes of a row that a thread owns, and loads at once where it can."""
-WARP, ROW_LANES = 32, 8
-"""Threads of a warp, and how many of them lie along one row at most."""
+ROW_LANES = 8
+"""Threads of a warp that lie along one row at most."""
 BANK_BYTES = 4
 
 START_INSTRUCTIONS, STORE_INSTRUCTIONS = 434, 12.6
@@ -43,12 +43,12 @@ def is_narrow(gemm: Gemm, config: KernelConfig) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def load_pattern(pitch: int, width: int, row_lanes: int, banks: int) -> tuple[float, float]:
+def load_pattern(pitch: int, width: int, row_lanes: int, banks: int, warp: int = 32) -> tuple[float, float]:
     """(words in the fullest bank, lines touched) of one warp's load: means over where its rows start.
 
     Rows lie `pitch` B apart; `row_lanes` lanes 16 B apart lie along each; every lane loads `width` B.
     """
-    rows, line = WARP // row_lanes, banks * BANK_BYTES
+    rows, line = warp // row_lanes, banks * BANK_BYTES
     starts = range(line // math.gcd(rows * pitch, line))
     fullest, lines = 0, 0
     for start in starts:
@@ -82,11 +82,11 @@ def _load_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, operand: str) -> fl
         return whole if config.loads == "cp_async" else whole * (1 + valid)
     row_bytes = (config.block_k if gemm.k_is_contiguous(operand) else block) * size
     row_lanes = max(1, min(int(row_bytes) // VECTOR_BYTES, ROW_LANES))
-    fullest, lines = load_pattern(gemm.pitch_bytes(operand), width, row_lanes, gpu.smem.banks)
-    loads = valid * tile_bytes / (WARP * width)
+    fullest, lines = load_pattern(gemm.pitch_bytes(operand), width, row_lanes, gpu.smem.banks, gpu.sm.warp_size)
+    loads = valid * tile_bytes / (gpu.sm.warp_size * width)
     reads = loads * max(fullest, lines * gpu.multistage.l1_line_cycles)
     if config.loads == "cp_async":
-        return reads + loads * WARP * VECTOR_BYTES / gpu.smem.bytes_per_clk
+        return reads + loads * gpu.sm.warp_size * VECTOR_BYTES / gpu.smem.bytes_per_clk
     return reads + whole
 
 
@@ -95,10 +95,10 @@ def l1_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     return _load_cycles(gemm, config, gpu, "a") + _load_cycles(gemm, config, gpu, "b")
 
 
-def store_instructions(gemm: Gemm, config: KernelConfig) -> float:
+def store_instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Instructions of a warp's epilogue: a narrow kernel stores as many elements at once as it loads."""
     elements = min(load_width(gemm, config, operand) for operand in "ab") / gemm.a_element_bytes
-    return STORE_INSTRUCTIONS * config.block_m * config.block_n / (WARP * config.warps) / elements
+    return STORE_INSTRUCTIONS * config.block_m * config.block_n / (gpu.sm.warp_size * config.warps) / elements
 
 
 def start_cycles(gemm: Gemm, config: KernelConfig) -> float:
@@ -106,13 +106,13 @@ def start_cycles(gemm: Gemm, config: KernelConfig) -> float:
     return DEPENDENT_CYCLES * START_SHARE * START_INSTRUCTIONS if is_narrow(gemm, config) else 0.0
 
 
-def epilogue_cycles(gemm: Gemm, config: KernelConfig) -> float:
+def epilogue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles of a narrow kernel's epilogue, one instruction after another; 0 for other kernels."""
-    return DEPENDENT_CYCLES * store_instructions(gemm, config) if is_narrow(gemm, config) else 0.0
+    return DEPENDENT_CYCLES * store_instructions(gemm, config, gpu) if is_narrow(gemm, config) else 0.0
 
 
 def issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles of an SM to issue a narrow kernel's instructions outside the main loop; 0 for other kernels."""
     if not is_narrow(gemm, config):
         return 0.0
-    return (START_INSTRUCTIONS + store_instructions(gemm, config)) * config.warps / gpu.sm.schedulers
+    return (START_INSTRUCTIONS + store_instructions(gemm, config, gpu)) * config.warps / gpu.sm.schedulers

@@ -112,18 +112,18 @@ def store_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     return held * config.block_m * _stored(gemm, config, gpu).cost_bytes / gpu.l2.sm_store_bytes_per_clk
 
 
-def _fused_cycles(gemm: Gemm, config: KernelConfig) -> float:
+def _fused_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles in which threads work out what is fused, one operation after another, beside their stores; or a narrow
     kernel's instructions."""
     fused = 0 if config.split_k > 1 else EPILOGUES[gemm.epilogue]  # then the reduction applies it
-    arithmetic = narrow.DEPENDENT_CYCLES * fused * config.block_m * config.block_n / consumer_threads(config)
-    return max(arithmetic, narrow.epilogue_cycles(gemm, config) if not is_persistent(config) else 0.0)
+    arithmetic = narrow.DEPENDENT_CYCLES * fused * config.block_m * config.block_n / consumer_threads(config, gpu)
+    return max(arithmetic, narrow.epilogue_cycles(gemm, config, gpu) if not is_persistent(config) else 0.0)
 
 
 def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
     """The constants of a family: start, barrier, drain, issue, load latency, epilogue without its stores, the end of a
     CTA, in cycles of the SM clock (`floor_x16` in sixteenths, `merge_cycles` and `scatter_cycles` as in `Work`)."""
-    merge, fused = round(gpu.coalescing.window_cycles), round(_fused_cycles(gemm, config))
+    merge, fused = round(gpu.coalescing.window_cycles), round(_fused_cycles(gemm, config, gpu))
     if is_persistent(config):
         p, size = gpu.persistent, config.cluster_m * config.cluster_n
         return {
@@ -240,6 +240,7 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     """Bytes of rows and chunks of A and B at every level."""
     n_k = -(-gemm.k // config.block_k)
     values: dict[str, int] = {}
+    held = dict(zip("ab", formats.held_rows(config), strict=True))
     for operand, block, extent, size in (
         ("a", config.block_m, gemm.m, formats.stored_bytes(gemm, "a")),
         ("b", config.block_n, gemm.n, formats.stored_bytes(gemm, "b")),
@@ -259,7 +260,7 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
         values[f"{operand}_l2_bytes"] = round(256 * row)
         values[f"{operand}_dram_bytes"] = max(1, round(256 * gemm.k * size / n_k))
         values[f"{operand}_split_x256"] = round(256 * split)
-        values[f"{operand}_sm_bytes"] = round(rows * received)
+        values[f"{operand}_sm_bytes"] = round(rows * received * held[operand] / block)
         values[f"{operand}_hbm_fs"] = hbm_latency_fs(gpu, block * config.block_k * size, without)
     return values
 

@@ -13,12 +13,14 @@ from typing import Any
 
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
-from sim.schedule import formats
+from sim.schedule import formats, tensor_memory
 from sim.schedule.config import KernelConfig
 from sim.schedule.fields import MAX_CLUSTER, check_fields, refused
 from workloads.dtypes import BYTES
 from workloads.gemm import Gemm
 
+WARPGROUP_WARPS = 4
+"""Warps that issue one wgmma together, or take a tile out of tensor memory."""
 WARPGROUP_THREADS = 128
 
 SWIZZLE_BYTES = 128
@@ -33,6 +35,8 @@ BARRIER_BYTES = 68
 H200's gemm.csv: ring + 16384 + 24 stages + 68 for split-K kernels and 16 (up to 80) more for others holds for all
 771 nvjet rows."""
 
+FRAGMENT_BYTES = 32
+"""Bytes along k of a step whose fragments a warp holds."""
 PRODUCER_REGISTERS = 24
 CONSUMER_MAX_REGISTERS = 240
 """Register budget after setmaxnreg: 24 + 2 x 240 for each of 128 threads is what 168 a thread at launch reserve."""
@@ -70,19 +74,21 @@ def is_warp_specialised(config: KernelConfig) -> bool:
     return config.loads == "tma"
 
 
-def consumer_threads(config: KernelConfig) -> int:
-    """Threads that hold one output tile's accumulators."""
-    threads = 32 * config.warps
+def consumer_warps(config: KernelConfig) -> int:
+    """Warps that hold one output tile's accumulators, or take them out of tensor memory."""
     if not is_warp_specialised(config):
-        return threads
-    consumers = threads - WARPGROUP_THREADS
-    return WARPGROUP_THREADS if config.pingpong else consumers
+        return config.warps
+    return WARPGROUP_WARPS if config.pingpong else config.warps - WARPGROUP_WARPS
 
 
-def mma_sides(config: KernelConfig) -> tuple[int, int]:
-    """Extents of the CTA tile along the instruction's M and N."""
-    along_m = config.mma_m_along == "m"
-    return (config.block_m, config.block_n) if along_m else (config.block_n, config.block_m)
+def n_threads(config: KernelConfig, gpu: Gpu) -> int:
+    """Threads of a CTA."""
+    return config.warps * gpu.sm.warp_size
+
+
+def consumer_threads(config: KernelConfig, gpu: Gpu) -> int:
+    """Threads of `consumer_warps`."""
+    return consumer_warps(config) * gpu.sm.warp_size
 
 
 def wgmma_tile(config: KernelConfig) -> tuple[int, int]:
@@ -90,8 +96,8 @@ def wgmma_tile(config: KernelConfig) -> tuple[int, int]:
 
     Cooperative warpgroups halve M where it holds two instructions (cuBLAS's coopA), else N (coopB).
     """
-    side_m, side_n = mma_sides(config)
-    if config.pingpong or consumer_threads(config) < 2 * WARPGROUP_THREADS:
+    side_m, side_n = tensor_memory.mma_sides(config)
+    if config.pingpong or consumer_warps(config) < 2 * WARPGROUP_WARPS:
         return side_m, side_n
     return (side_m // 2, side_n) if side_m % 128 == 0 else (side_m, side_n // 2)
 
@@ -115,23 +121,27 @@ def smem_bytes(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
 def _tma_stage_bytes(config: KernelConfig, gemm: Gemm) -> int:
     """One stage of A and B. Tile rows along m or n lie in boxes of 128 B, or of the next power of two if shorter."""
     widest = SWIZZLE_BYTES // gemm.a_element_bytes
+    rows_a, rows_b = formats.held_rows(config)
     padded = {
         operand: block
         if gemm.k_is_contiguous(operand)
         else _round_up(block, min(widest, 1 << (block - 1).bit_length()))
-        for operand, block in (("a", config.block_m), ("b", config.block_n))
+        for operand, block in (("a", rows_a), ("b", rows_b))
     }
     rows = padded["a"] * gemm.a_element_bytes + padded["b"] * formats.stored_bytes(gemm, "b")
     return math.ceil(rows * config.block_k)
 
 
 # Registers.
-def register_need(config: KernelConfig, gemm: Gemm) -> int:
+def register_need(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
     """Registers a thread would use without any limit: accumulators, operand fragments, addresses.
 
-    wgmma reads its operands from shared memory; mma.sync and CUDA cores keep them in registers.
+    wgmma reads its operands from shared memory; mma.sync and CUDA cores keep them in registers; tcgen05 keeps even
+    accumulators out of them, of which the epilogue takes some columns at a time.
     """
-    threads = consumer_threads(config)
+    if config.mma == "tcgen05":
+        return WGMMA_BASE_REGISTERS + tensor_memory.LOAD_COLUMNS
+    threads = consumer_threads(config, gpu)
     accumulators = config.block_m * config.block_n * max(4, gemm.accumulator_bytes) / 4 / threads
     if is_warp_specialised(config):
         return round(accumulators) + WGMMA_BASE_REGISTERS + formats.fragment_registers(gemm, wgmma_tile(config)[0])
@@ -139,13 +149,13 @@ def register_need(config: KernelConfig, gemm: Gemm) -> int:
     copies = tile_bytes / 16 / threads
     if config.mma == "wgmma":
         return round(accumulators + WGMMA_BASE_REGISTERS + WGMMA_COPY_REGISTERS * copies)
-    fragments = MMA_FRAGMENT_FACTOR * _fragment_registers(config)
+    fragments = MMA_FRAGMENT_FACTOR * _fragment_registers(config, gpu)
     if config.loads == "ldg":
         fragments += tile_bytes / 4 / threads  # the next tile, on its way to shared memory
     return round(accumulators + fragments + MMA_BASE_REGISTERS + MMA_COPY_REGISTERS * copies)
 
 
-def _fragment_registers(config: KernelConfig) -> float:
+def _fragment_registers(config: KernelConfig, gpu: Gpu) -> float:
     """Registers of a warp's A and B fragments for one instruction step of 32 B along k."""
     along_m, along_n = 1, 1
     while along_m * along_n < config.warps:
@@ -153,28 +163,29 @@ def _fragment_registers(config: KernelConfig) -> float:
             along_m *= 2
         else:
             along_n *= 2
-    return (config.block_m / along_m + config.block_n / along_n) / 4
+    return (config.block_m / along_m + config.block_n / along_n) * FRAGMENT_BYTES / (4 * gpu.sm.warp_size)
 
 
 def registers_per_thread(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
     """Registers a thread is launched with.
 
-    The compiler's figure where known. Warp-specialised kernels take all that the register file gives their threads
-    (168 for 384 threads on Hopper) and hand it from the producer to the consumers. Else the need, up to the limit.
+    The compiler's figure where known. Warp-specialised kernels of wgmma take all that the register file gives their
+    threads (168 for 384 threads on Hopper) and hand it from the producer to the consumers. Else the need, up to the
+    limit.
     """
     if config.registers_per_thread is not None:
         return config.registers_per_thread
-    if is_warp_specialised(config):
-        each = gpu.registers.per_sm // (32 * config.warps) // 8 * 8
+    if is_warp_specialised(config) and config.mma != "tcgen05":
+        each = gpu.registers.per_sm // n_threads(config, gpu) // 8 * 8
         return min(each, gpu.registers.max_per_thread)
-    return min(register_need(config, gemm), gpu.registers.max_per_thread)
+    return min(register_need(config, gemm, gpu), gpu.registers.max_per_thread)
 
 
 def spill_bytes_per_thread(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
     """Bytes a thread keeps in local memory because its registers do not hold them."""
     if config.registers_per_thread is not None or is_warp_specialised(config):
         return config.spill_bytes_per_thread
-    return 4 * max(0, register_need(config, gemm) - gpu.registers.max_per_thread)
+    return 4 * max(0, register_need(config, gemm, gpu) - gpu.registers.max_per_thread)
 
 
 def loop_spill_bytes(config: KernelConfig, gemm: Gemm, gpu: Gpu, ctas_per_sm: int) -> tuple[int, int]:
@@ -184,9 +195,9 @@ def loop_spill_bytes(config: KernelConfig, gemm: Gemm, gpu: Gpu, ctas_per_sm: in
     an iteration; where a compiler spills all the same, it does so outside the loop (spills.csv). Stores go through to
     L2; loads hit L1 as far as the CTAs of an SM leave it room.
     """
-    if is_warp_specialised(config) or register_need(config, gemm) <= gpu.registers.max_per_thread:
+    if is_warp_specialised(config) or register_need(config, gemm, gpu) <= gpu.registers.max_per_thread:
         return 0, 0
-    spilled = spill_bytes_per_thread(config, gemm, gpu) * 32 * config.warps
+    spilled = spill_bytes_per_thread(config, gemm, gpu) * n_threads(config, gpu)
     return spilled, 0 if spilled * ctas_per_sm <= L1_BYTES else spilled
 
 
@@ -234,7 +245,7 @@ def _no_room(limit: str, config: KernelConfig, gpu: Gpu, smem: int, registers: i
         return _over(f"warps = {config.warps}", f"an SM of {gpu.name} holds {gpu.sm.max_warps}")
     unit = gpu.registers.allocation_per_warp
     return _over(
-        f"registers of one CTA = {registers} x {32 * config.warps} threads, allotted in steps of {unit} a warp",
+        f"registers of one CTA = {registers} x {n_threads(config, gpu)} threads, allotted in steps of {unit} a warp",
         f"an SM of {gpu.name} has {gpu.registers.per_sm}",
     )
 
@@ -251,9 +262,9 @@ def _check_fits(config: KernelConfig, gemm: Gemm, gpu: Gpu, smem: int, registers
             f"registers_per_thread = {registers}",
             f"at most {gpu.registers.max_per_thread} on {gpu.name}, {over} too many",
         )
-    if not is_warp_specialised(config):
+    if not is_warp_specialised(config) or config.mma == "tcgen05":
         return
-    need, have = register_need(config, gemm), _consumer_registers(config, gpu, registers)
+    need, have = register_need(config, gemm, gpu), _consumer_registers(config, gpu, registers)
     if need > have:
         raise _over(
             f"registers of a consumer thread of tile {tile} = {need}", f"at most {have}, {need - have} too many"
@@ -262,7 +273,7 @@ def _check_fits(config: KernelConfig, gemm: Gemm, gpu: Gpu, smem: int, registers
 
 def _consumer_registers(config: KernelConfig, gpu: Gpu, registers: int) -> int:
     """Registers a consumer thread has after the producer warpgroup gave up all but a few."""
-    threads = 32 * config.warps
+    threads = n_threads(config, gpu)
     left = registers * threads - PRODUCER_REGISTERS * WARPGROUP_THREADS
     return min(CONSUMER_MAX_REGISTERS, left // (threads - WARPGROUP_THREADS) // 8 * 8, gpu.registers.max_per_thread)
 
@@ -274,7 +285,7 @@ def check_config(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     _check_units(config, gemm, gpu)
     formats.check_format(config, gemm, gpu)
     _check_loads(config, gemm, gpu)
-    _check_shape(config, gemm)
+    _check_shape(config, gemm, gpu)
     _check_cluster(config, gpu)
     if gemm.epilogue == "row_stats" and config.split_k > 1:
         raise refused(f"split_k = {config.split_k}", "1 with epilogue row_stats, which needs whole sums")
@@ -284,16 +295,19 @@ def check_config(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
             f"split_k = {config.split_k}",
             f"1 to {iterations}, the k-iterations of k = {gemm.k}, block_k = {config.block_k}",
         )
-    if 32 * config.warps > gpu.sm.max_threads_per_cta:
-        raise refused(f"warps = {config.warps}", f"1 to {gpu.sm.max_threads_per_cta // 32} on {gpu.name}")
+    if n_threads(config, gpu) > gpu.sm.max_threads_per_cta:
+        most = gpu.sm.max_threads_per_cta // gpu.sm.warp_size
+        raise refused(f"warps = {config.warps}", f"1 to {most} on {gpu.name}")
 
 
 def _check_units(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     """The instruction exists on the GPU for the workload's data type."""
-    if config.mma == "wgmma" and not gpu.tensor.wgmma:
-        raise refused("mma = 'wgmma'", f"mma_sync or fma on {gpu.name}, compute capability {gpu.compute_capability}")
-    if config.mma == "wgmma" and gemm.dtype == "fp64":
-        raise refused("mma = 'wgmma'", "mma_sync or fma for fp64")
+    others = [mma for mma, has in instruction_kinds(gpu).items() if has and mma != config.mma]
+    if not instruction_kinds(gpu)[config.mma]:
+        allowed = f"{' or '.join(others)} on {gpu.name}, compute capability {gpu.compute_capability}"
+        raise refused(f"mma = {config.mma!r}", allowed)
+    if config.mma in ("wgmma", "tcgen05") and gemm.dtype == "fp64":
+        raise refused(f"mma = {config.mma!r}", "mma_sync or fma for fp64")
     rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
     if rate <= 0:
         unit = "CUDA cores" if config.mma == "fma" else "tensor cores"
@@ -302,6 +316,11 @@ def _check_units(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
             f"dtype = {gemm.dtype!r} with mma = {config.mma!r}",
             f"a type that the {unit} of {gpu.name} have: {have}",
         )
+
+
+def instruction_kinds(gpu: Gpu) -> dict[str, bool]:
+    """{kind of instruction that multiplies: whether the GPU has it}; what a type needs is another question."""
+    return {"tcgen05": gpu.tensor.tmem_kib_per_sm > 0, "wgmma": gpu.tensor.wgmma, "mma_sync": True, "fma": True}
 
 
 def types_of(mma: str, gpu: Gpu) -> tuple[str, ...]:
@@ -341,9 +360,12 @@ def _check_loads(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
             )
 
 
-def _check_shape(config: KernelConfig, gemm: Gemm) -> None:
-    """Tile sides are whole instructions: wgmma m64 n8 k32 B, mma.sync m16 n8 k16 B."""
+def _check_shape(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
+    """Tile sides are whole instructions: wgmma m64 n8 k32 B, mma.sync m16 n8 k16 B, tcgen05 m64 n8 k32 B."""
     if config.mma == "fma":
+        return
+    if config.mma == "tcgen05":
+        tensor_memory.check(config, gemm, gpu)
         return
     if (
         config.mma == "wgmma"
@@ -364,6 +386,12 @@ def _check_shape(config: KernelConfig, gemm: Gemm) -> None:
 
 
 def _check_cluster(config: KernelConfig, gpu: Gpu) -> None:
+    if config.pair:
+        along = "cluster_m" if config.mma_m_along == "m" else "cluster_n"
+        if config.mma != "tcgen05":
+            raise refused("pair = True", f"False with mma = {config.mma!r}: only tcgen05 spans two SMs")
+        if getattr(config, along) % 2:
+            raise refused(f"{along} = {getattr(config, along)}", "even with pair = True, along the M side")
     size = config.cluster_m * config.cluster_n
     if size == 1:
         return

@@ -11,6 +11,8 @@ kernel for products, rope and what has no other case; for a sum with a norm and 
 row, then scaling) the norm's, with larger CTAs and loads of 16 bytes. These are written for the slices that they read,
 and take vectors of them. Two that torch.compile wrote for shapes of elementwise_warm.csv took 1.1 to 2.7 times as long:
 it is a good hand-written kernel that is modelled.
+
+Not modelled: warps of 64 threads (AMD): kernels are cut as for 32, and fewer of their warps fit an SM.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -23,8 +23,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
 )
-gpus = typer.Typer(name="gpus", help="List the GPUs that are shipped, or show one.", rich_markup_mode=None)
+gpus = typer.Typer(name="gpus", help="List the GPUs that are shipped, show one, or compare two.", rich_markup_mode=None)
 app.add_typer(gpus)
+
+
+def _gpu_argument(name: str) -> Any:
+    return typer.Argument(
+        metavar=name, help="A shipped GPU, or a TOML file of your own.", autocompletion=completing(list_gpus())
+    )
 
 
 def _version(wanted: bool) -> None:
@@ -127,7 +133,7 @@ def study(
 
 @gpus.callback(invoke_without_command=True)
 def list_all(ctx: typer.Context) -> None:
-    """List the GPUs that are shipped, or show one."""
+    """List the GPUs that are shipped, show one, or compare two."""
     if ctx.invoked_subcommand is None:
         from viz.commands.gpus import list_all
 
@@ -136,18 +142,25 @@ def list_all(ctx: typer.Context) -> None:
 
 @gpus.command()
 def show(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="NAME", help="A shipped GPU, or a TOML file of your own.", autocompletion=completing(list_gpus())
-        ),
-    ],
+    name: Annotated[str, _gpu_argument("NAME")],
     sets: Annotated[list[str] | None, SET] = None,
 ) -> None:
     """Every value of one GPU with unit, kind and source."""
     from viz.commands.gpus import show
 
     show(name, sets or [])
+
+
+@gpus.command()
+def compare(
+    first: Annotated[str, _gpu_argument("A")],
+    second: Annotated[str, _gpu_argument("B")],
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False,
+) -> None:
+    """Every value in which two GPUs differ: both, unit, ratio of B to A, kinds of source."""
+    from viz.commands.gpus import compare
+
+    compare(first, second, json)
 
 
 @app.command()

@@ -153,7 +153,7 @@ def _suited(options: StepOptions, model: Model, gpu: Gpu) -> tuple[str, str, tup
     if options.dtype is None and not gpu.tensor.bf16_flops_per_clk_per_sm:
         dtype = "fp16"
         notes.append(f"In fp16, as {gpu.name} has no bf16.")
-    why = f"{gpu.name} has no FlashAttention" if not gpu.tensor.cp_async else ""
+    why = f"no FlashAttention is known for {gpu.name}, which lacks cp.async" if not gpu.tensor.cp_async else ""
     why = why or (f"FlashAttention takes no {dtype}" if dtype == "fp32" else "")
     why = why or (f"FlashAttention takes heads of {WIDEST} at most" if model.head_dim > WIDEST else "")
     if options.attention is None and why:

@@ -11,7 +11,7 @@ from sim.llm import SCHEMA, LlmResult, Share
 from sim.step import Ran, StepResult, peak_flops_per_s
 from viz import words
 from viz.llm import facts
-from viz.terminal import NARROW, bar, grid, show
+from viz.terminal import NARROW, bar, gpu_notes, grid, show
 from workloads.experts import active
 from workloads.gemm import Gemm
 from workloads.models.counts import active_parameters, parameters
@@ -277,7 +277,7 @@ def _notes(result: LlmResult) -> list[str]:
     notes = [_routing(result)] if result.request.model.n_experts else []
     if any(kernel.sampled for ran in result.shown.ran for kernel in ran.kernels):
         notes.append("Sampled: waves that repeat inside a kernel were skipped.")
-    return notes
+    return [*notes, *gpu_notes(result.gpu)]
 
 
 def _routing(result: LlmResult) -> str:
@@ -307,6 +307,7 @@ def to_json(result: LlmResult, price: float | None = None, pruned: dict[str, flo
         "parameters": parameters(request.model).total,
         **({"pruned": pruned} if pruned else {}),
         "gpu": result.gpu["name"],
+        "notes": gpu_notes(result.gpu),
         "phase": request.phase,
         "batch": request.batch,
         **{name: getattr(request, name) for name in SIZES[request.phase]},
