@@ -56,7 +56,7 @@ def build_result(
         evidence=(first, *_copies(host, call.time_s, asked["stream_weights"]), *others),
         advice=advice(call, gpu, options, limiter) if advise else (),
         host_spans=host.spans,
-        options={**options.describe(), **asked, **_memory(host), **_expected(call, described, options), **_burst(call)},
+        options={**options.describe(), **asked, **_memory(host), **expected(call, described, options), **_burst(call)},
     )
 
 
@@ -74,8 +74,9 @@ def _memory(host: HostOutcome) -> dict[str, int]:
     return {name: getattr(host, name) for name in ("hbm_peak_bytes", "h2d_bytes", "d2h_bytes")}
 
 
-def _expected(call: Call, gpu: dict[str, Any], options: Options) -> dict[str, Any]:
-    """The error to expect, where kernels like this were measured on this GPU and nothing of it was changed or held."""
+def expected(call: Call, gpu: dict[str, Any], options: Options) -> dict[str, Any]:
+    """{"expected_error": as in `Result.options`}, where kernels like this were measured on this GPU and nothing of it
+    was changed or held; else {}. `gpu` as `hwmodels.catalog.resolved` has it."""
     changed = any(entry["kind"] == "user" for entry in gpu["values"].values())
     gemm = call.gemm
     if changed or options.without or options.clock_mhz is not None or gemm.weights_format != "dense":

@@ -58,18 +58,33 @@ def simulate(
     check_options(options)
     check_memory(workload, gpu, stream_weights)
     configs, most = ((config,), 1) if config is not None else candidates(workload, gpu, family, tile)
-
-    def call(config: KernelConfig) -> Call:
-        check_partial_sums(workload, config, gpu, stream_weights)
-        return run_call(workload, config, gpu, options.untraced())
-
-    calls = _calls(call, configs, most, progress or (lambda done, total: None))
-    best = min(calls, key=lambda call: call.time_s)
+    best = fastest(workload, gpu, configs, most, options.untraced(), stream_weights, progress)
     if trace:
         best = run_call(workload, best.plan.config, gpu, options)
     host = play_call(best, gpu, options, launch, stream_weights)
     asked = {"family": family, "tile": tile, "launch": launch, "stream_weights": stream_weights}
     return build_result(best, host, gpu, options, asked, advise)
+
+
+def fastest(
+    workload: Gemm,
+    gpu: Gpu,
+    configs: Sequence[KernelConfig],
+    most: int,
+    options: Options,
+    stream_weights: bool = False,
+    progress: Progress | None = None,
+) -> Call:
+    """The fastest of the first `most` of `configs` that can be simulated. `stream_weights` only changes what must fit
+    HBM at once. Raises the first ConfigError where none can be simulated.
+    """
+
+    def call(config: KernelConfig) -> Call:
+        check_partial_sums(workload, config, gpu, stream_weights)
+        return run_call(workload, config, gpu, options)
+
+    calls = _calls(call, configs, most, progress or (lambda done, total: None))
+    return min(calls, key=lambda call: call.time_s)
 
 
 def _calls(

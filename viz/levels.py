@@ -280,22 +280,36 @@ def stages_kept(result: Result) -> int:
 
 
 def title(result: Result) -> str:
-    """The operation: "4,096 × 4,096 × 4,096 bf16", and the weights' format if they are not dense."""
-    work = result.workload
+    """The operation, as `work_title` has it."""
+    return work_title(result.workload)
+
+
+def work_title(work: dict[str, Any]) -> str:
+    """A workload: "4,096 × 4,096 × 4,096 bf16", and the weights' format if they are not dense."""
     batch = f"{work['batch']:,} × " if work.get("batch", 1) > 1 else ""
-    return f"{batch}{work['m']:,} × {work['n']:,} × {work['k']:,} {work['dtype']}{_weights(result)}"
+    return f"{batch}{work['m']:,} × {work['n']:,} × {work['k']:,} {work['dtype']}{_weights(work)}"
+
+
+def setting_text(work: dict[str, Any]) -> str:
+    """What else tells a workload from others of its sizes: "tn, L2 cold", and the epilogue if there is one."""
+    epilogue = [work["epilogue"]] if work["epilogue"] != "none" else []
+    return ", ".join([work["layout"], f"L2 {work['l2']}", *epilogue])
 
 
 def weights_format(result: Result) -> str:
     """How B lies in memory; results of before there were formats have dense ones."""
-    return str(result.workload.get("weights_format", "dense"))
+    return _format(result.workload)
 
 
-def _weights(result: Result) -> str:
-    form = weights_format(result)
+def _format(work: dict[str, Any]) -> str:
+    return str(work.get("weights_format", "dense"))
+
+
+def _weights(work: dict[str, Any]) -> str:
+    form = _format(work)
     if form == "dense":
         return ""
-    return f", weights {form}" + ("" if form == "2:4" else f" in groups of {result.workload['weight_group']:,}")
+    return f", weights {form}" + ("" if form == "2:4" else f" in groups of {work['weight_group']:,}")
 
 
 def tile_text(config: dict[str, Any]) -> str:

@@ -85,16 +85,15 @@ def print_result(result: Result, console: Console) -> None:
     """One screen: at most 40 lines at 100 columns."""
     blank = ""
     show(console, *_headline(result), blank, _waits(result, console.width), blank, _traffic(result, console.width))
-    show(console, blank, _facts(result))
+    show(console, blank, facts(_fact_rows(result)))
 
 
 # Headline.
 def _headline(result: Result) -> list[RenderableType]:
     from rich.text import Text
 
-    work = result.workload
-    extras = [work["layout"], f"L2 {work['l2']}", *([work["epilogue"]] if work["epilogue"] != "none" else [])]
-    first = Text.assemble((levels.title(result), "bold"), f" ({', '.join(extras)}) on {result.gpu['label']}")
+    setting = levels.setting_text(result.workload)
+    first = Text.assemble((levels.title(result), "bold"), f" ({setting}) on {result.gpu['label']}")
     rate, peak = levels.achieved_flops_per_s(result), levels.peak_flops_per_s(result)
     second = Text.assemble((words.time_text(result.time_s), "bold"), " · ", (words.flops_text(rate), "bold"))
     if levels.streamed(result):
@@ -176,14 +175,15 @@ def _share(share: float | None) -> str:
 
 
 # Facts.
-def _facts(result: Result) -> Table:
+def facts(entries: Iterable[tuple[str, Sequence[str]]]) -> Table:
+    """Names, each with its lines beside it."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
-    for name, lines in _fact_rows(result):
+    for name, lines in entries:
         table.add_row(name, Text("\n".join(lines)))
     return table
 

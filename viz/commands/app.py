@@ -12,6 +12,7 @@ from viz.commands.failures import Commands, SizedCommand
 from viz.commands.llm_options import KernelsOptions, LlmOptions
 from viz.commands.llm_options import models as model_names
 from viz.commands.options import GPU, SET, GemmOptions, completing, option, taking_all
+from viz.commands.tiles_options import TilesOptions
 
 HELP = "Simulate how data moves through a GPU: a matrix multiplication, or a whole language model."
 
@@ -84,8 +85,16 @@ def _kernels(options: KernelsOptions) -> None:
     kernels(options)
 
 
+def _tiles(options: TilesOptions) -> None:
+    """Rank the kernel configurations of C[m, n] = A[m, k] B[k, n]: tiles, stages, clusters, splits of k."""
+    from viz.commands.tiles import tiles
+
+    tiles(options)
+
+
 app.command("gemm", cls=SizedCommand)(taking_all(_gemm))
 app.command("explain", cls=SizedCommand)(taking_all(_explain))
+app.command("tiles", cls=SizedCommand)(taking_all(_tiles, TilesOptions))
 app.command("llm")(taking_all(_llm, LlmOptions))
 app.command("kernels")(taking_all(_kernels, KernelsOptions))
 

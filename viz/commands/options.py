@@ -1,4 +1,5 @@
-"""What `tilewalk gemm` and `tilewalk explain` can be told, once for both; all still as the words that were typed.
+"""What `tilewalk gemm` and `tilewalk explain` can be told, once for both, and what of it other commands on a product
+share; all still as the words that were typed.
 
 How options are declared, for all commands.
 """
@@ -59,8 +60,8 @@ SET = option("A value of the GPU, KEY=VALUE or KEY=*FACTOR; may be repeated", "K
 
 
 @dataclass(frozen=True)
-class GemmOptions:
-    """The words of one command line, named as in `Gemm`, `KernelConfig` and `simulate` where they mean the same."""
+class ProductOptions:
+    """The words that say what product is simulated, on what GPU and how, named as in `Gemm` and `sim.call.Options`."""
 
     m: Annotated[str, size("M", "Rows of A and C.")]
     n: Annotated[str, size("N", "Columns of B and C.")]
@@ -76,11 +77,25 @@ class GemmOptions:
     ldc: Annotated[Word, option("Leading dimension of C in elements", "LD")] = None
     epilogue: Annotated[str, one_of("What follows the product", EPILOGUES)] = "none"
     l2: Annotated[str, one_of("Whether A and B are in L2 at the start", L2_STATES)] = "cold"
+    weights_format: Annotated[str, one_of("How B lies in memory", FORMATS)] = "dense"
+    weight_group: Annotated[Word, option("Elements along k that share a scale (int8, int4); else all", "G")] = None
+    data: Annotated[str, one_of("What A and B hold: normal numbers, zeros, or {-1, 0, 1}", DATA)] = "random"
+    clock: Annotated[Word, option("Hold the SM clock here", "MHZ")] = None
+    sustained: Annotated[bool, option("At the clock that the board's power leaves", None, "--sustained")] = False
+    sets: Annotated[list[str] | None, SET] = None
+    without: Annotated[
+        list[str] | None, option("Switch one mechanism of the model off; may be repeated", "MECHANISM")
+    ] = None
+    full: Annotated[bool, option("Replay every wave, however many repeat", None, "--full")] = False
+
+
+@dataclass(frozen=True)
+class GemmOptions(ProductOptions):
+    """The words of one command line, named as in `Gemm`, `KernelConfig` and `simulate` where they mean the same."""
+
     inputs: Annotated[str, one_of("Where A starts", OPERAND_PLACES)] = "hbm"
     weights: Annotated[str, one_of("Where B starts", OPERAND_PLACES)] = "hbm"
     result: Annotated[str, one_of("Where C must end", RESULT_PLACES)] = "hbm"
-    weights_format: Annotated[str, one_of("How B lies in memory", FORMATS)] = "dense"
-    weight_group: Annotated[Word, option("Elements along k that share a scale (int8, int4); else all", "G")] = None
     stream_weights: Annotated[
         bool, option("Bring B in piece by piece, with double buffering", None, "--stream-weights")
     ] = False
@@ -93,14 +108,6 @@ class GemmOptions:
     group: Annotated[Word, option("Tiles along m that consecutive CTAs walk together", "G")] = None
     split: Annotated[Word, option("Slices of k, summed by a second kernel", "S")] = None
     kernel_name: Annotated[Word, option("Take the configuration from a real kernel's name", "NAME")] = None
-    data: Annotated[str, one_of("What A and B hold: normal numbers, zeros, or {-1, 0, 1}", DATA)] = "random"
-    clock: Annotated[Word, option("Hold the SM clock here", "MHZ")] = None
-    sustained: Annotated[bool, option("At the clock that the board's power leaves", None, "--sustained")] = False
-    sets: Annotated[list[str] | None, SET] = None
-    without: Annotated[
-        list[str] | None, option("Switch one mechanism of the model off; may be repeated", "MECHANISM")
-    ] = None
-    full: Annotated[bool, option("Replay every wave, however many repeat", None, "--full")] = False
     figure: Annotated[Word, option("Draw journey, timeline and roofline into a .png, .svg or .pdf file", "FILE")] = None
     trace: Annotated[Word, option("Write a trace for Perfetto or Chrome", "FILE")] = None
     save: Annotated[Word, option("Save the result for sim.load", "FILE")] = None

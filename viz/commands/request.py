@@ -9,7 +9,7 @@ from hwmodels.catalog import load_gpu
 from hwmodels.errors import ConfigError
 from sim.program import LAUNCH_MODES
 from sim.schedule.config import FAMILIES
-from viz.commands.options import GemmOptions
+from viz.commands.options import GemmOptions, ProductOptions
 from viz.commands.values import choice, extents, integer, mhz, optional_integer
 from workloads.gemm import DATA, MAX_BATCH, MAX_DIMENSION, MAX_LEADING, Gemm
 
@@ -36,25 +36,34 @@ class Request:
 def request(options: GemmOptions, *, trace: bool, advise: bool) -> Request:
     """Everything that is to be simulated. Raises `ConfigError` for the first thing that is wrong."""
     refuse_contradictions(options)
-    gemm = workload(options)
+    gemm = workload(options, inputs=options.inputs, weights=options.weights, result=options.result)
     gpu = load_gpu(options.gpu, options.sets or ())
     keywords = {
-        "clock_mhz": mhz("--clock", options.clock),
-        "data": choice("--data", options.data, DATA),
-        "sustained": options.sustained,
-        "full": options.full,
+        **how(options),
         "trace": trace,
         "advise": advise,
         "launch": choice("--launch", options.launch, LAUNCH_MODES),
         "stream_weights": options.stream_weights,
-        "without": without(options),
         **kernel(options, gemm, gpu),
     }
     return Request(gemm, gpu, keywords)
 
 
-def workload(options: GemmOptions) -> Gemm:
-    """The GEMM. Raises `ConfigError`."""
+def how(options: ProductOptions) -> dict[str, Any]:
+    """How kernels are simulated: keywords that `simulate` and `sim.call.Options` share. Raises `ConfigError`."""
+    if options.clock is not None and options.sustained:
+        raise contradiction("--clock", "sustained", "a held clock is not what power leaves")
+    return {
+        "clock_mhz": mhz("--clock", options.clock),
+        "data": choice("--data", options.data, DATA),
+        "sustained": options.sustained,
+        "full": options.full,
+        "without": without(options),
+    }
+
+
+def workload(options: ProductOptions, **places: str) -> Gemm:
+    """The GEMM; `places`: where its tensors start and end. Raises `ConfigError`."""
     return Gemm(
         m=integer("M", options.m, MAX_DIMENSION),
         n=integer("N", options.n, MAX_DIMENSION),
@@ -69,11 +78,9 @@ def workload(options: GemmOptions) -> Gemm:
         ldc=optional_integer("--ldc", options.ldc, MAX_LEADING),
         epilogue=options.epilogue,
         l2=options.l2,
-        inputs=options.inputs,
-        weights=options.weights,
-        result=options.result,
         weights_format=options.weights_format,
         weight_group=optional_integer("--weight-group", options.weight_group, MAX_DIMENSION),
+        **places,
     )
 
 
@@ -81,23 +88,22 @@ def refuse_contradictions(options: GemmOptions) -> None:
     """Raise `ConfigError` where one option leaves another no say."""
     given = [name for name in (*SHAPING, "family") if getattr(options, name) is not None]
     if options.kernel_name is not None and given:
-        raise _contradiction("--kernel-name", given[0], "the name says it all")
+        raise contradiction("--kernel-name", given[0], "the name says it all")
     shaping = [name for name in given if name not in ("tile", "family")]
     if options.tile == "auto" and shaping:
-        raise _contradiction("--tile auto", shaping[0], "the whole menu is tried")
+        raise contradiction("--tile auto", shaping[0], "the whole menu is tried")
     if options.split not in (None, "1") and options.family not in (None, "split_k"):
-        raise _contradiction(f"--family {options.family}", "split", "only split_k cuts k into slices")
-    if options.clock is not None and options.sustained:
-        raise _contradiction("--clock", "sustained", "a held clock is not what power leaves")
+        raise contradiction(f"--family {options.family}", "split", "only split_k cuts k into slices")
     if options.stream_weights and options.weights == "hbm":
-        raise _contradiction("--stream-weights", "weights hbm", "there is nothing to bring in; say pinned or pageable")
+        raise contradiction("--stream-weights", "weights hbm", "there is nothing to bring in; say pinned or pageable")
 
 
-def _contradiction(one: str, other: str, why: str) -> ConfigError:
+def contradiction(one: str, other: str, why: str) -> ConfigError:
+    """The error for two options of which one leaves the other no say."""
     return ConfigError(f"{one} with --{other}: must be one or the other, {why} (command line)")
 
 
-def without(options: GemmOptions) -> tuple[str, ...]:
+def without(options: ProductOptions) -> tuple[str, ...]:
     """The mechanisms to switch off. Raises `ConfigError` for a name that is none."""
     if not options.without:
         return ()

@@ -1,0 +1,126 @@
+"""`tilewalk tiles`: what is printed and written, and what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hwmodels.catalog import load_gpu
+from sim.schedule.menu import menu
+from sim.tiles import every
+from tests.command_line import one_error, tilewalk
+from workloads.gemm import Gemm
+
+SIZES = ("256", "512", "1024")
+
+
+def ranking(*args: str) -> dict[str, Any]:
+    """What `tiles --json` prints."""
+    done = tilewalk("tiles", *SIZES, *args, "--json")
+    assert done.exit_code == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+# What is printed.
+def test_the_ranking_is_in_order_and_counts_all() -> None:
+    found = ranking("--top", "5")
+    times = [each["time_us"] for each in found["configurations"]]
+    assert times == sorted(times)
+    assert [each["rank"] for each in found["configurations"]] == [1, 2, 3, 4, 5]
+    assert found["configurations"][0]["behind"] == 0
+    assert found["n_fit"] == len(every(Gemm(256, 512, 1024), load_gpu("h200_sxm")))
+    assert found["n_simulated"] + found["left_out"]["n"] == found["n_fit"]
+    assert sum(found["left_out"]["by"].values()) == found["left_out"]["n"]
+    assert found["left_out"]["least_bound_us"] * 1.0 >= times[-1] * 0.99
+    assert found["expected_error"]["n"] > 0
+
+
+def test_the_screen_says_what_was_simulated_and_what_only_bounded() -> None:
+    done = tilewalk("tiles", *SIZES, "--top", "3")
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("256 × 512 × 1,024 bf16 (tn, L2 cold) on NVIDIA H200")
+    for text in ("Configuration", "Behind", "Waves", "Tail", "CTAs/SM", "HBM", "L2", "Energy", "only lower bounds"):
+        assert text in done.stdout
+    assert "would launch" in done.stdout
+    assert "expect it to be off by" in done.stdout
+    assert max(map(len, lines)) <= 100
+
+
+def test_a_wide_console_has_one_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert tilewalk("tiles", *SIZES, "--top", "3").stdout.count("\n#") == 1
+
+
+def test_all_are_simulated_when_asked() -> None:
+    found = ranking("--all", "--family", "multistage", "--top", "2")
+    assert found["n_simulated"] == found["n_fit"] == len(menu(load_gpu("h200_sxm"), "multistage", Gemm(256, 512, 1024)))
+    assert found["left_out"] == {"n": 0, "least_bound_us": None, "by": {}}
+    assert len(found["configurations"]) == 2
+    assert {each["family"] for each in found["configurations"]} == {"multistage"}
+
+
+def test_the_options_of_gemm_arrive() -> None:
+    found = ranking("--dtype", "fp16", "--batch", "2", "--epilogue", "bias", "--clock", "1000", "--full", "--top", "1")
+    assert (found["workload"]["dtype"], found["workload"]["batch"], found["workload"]["epilogue"]) == (
+        "fp16",
+        2,
+        "bias",
+    )
+    assert found["configurations"][0]["sm_mhz"] == pytest.approx(1000)
+    assert found["expected_error"] is None
+
+
+def test_where_no_library_was_seen_that_is_said() -> None:
+    done = tilewalk("tiles", "64", "64", "64", "--gpu", "t4", "--dtype", "fp16", "--top", "1")
+    assert "Library    not known" in done.stdout
+    assert ranking("--gpu", "t4", "--dtype", "fp16", "--top", "1")["library"] is None
+
+
+def test_threads_change_nothing() -> None:
+    assert ranking("--top", "3", "--threads", "1") == ranking("--top", "3", "--threads", "2")
+
+
+# What is written.
+def test_the_table_has_every_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "tiles.csv"
+    found = ranking("--top", "4", "--csv", str(path))
+    with path.open(encoding="utf-8", newline="") as stream:
+        table = list(csv.DictReader(stream))
+    assert len(table) == found["n_fit"]
+    assert [each["name"] for each in table[:4]] == [each["name"] for each in found["configurations"]]
+    assert [each["rank"] for each in table[:5]] == ["1", "2", "3", "4", ""]
+    simulated = [each for each in table if each["time_us"]]
+    assert len(simulated) == found["n_simulated"]
+    assert all(bool(each["time_us"]) != bool(each["bound_us"]) for each in table)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiles.csv"]
+
+
+# What is refused.
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("0", "1", "1"), "M = '0'"),
+        (("1", "x", "1"), "N = 'x'"),
+        (("-1", "1", "1"), "size = -1"),
+        ((*SIZES, "--top", "0"), "--top = '0'"),
+        ((*SIZES, "--threads", "none"), "--threads = 'none'"),
+        (
+            (*SIZES, "--family", "stream_k"),
+            "--family = 'stream_k': must be one of multistage, persistent, split_k, all",
+        ),
+        ((*SIZES, "--dtype", "bf15"), "dtype = 'bf15'"),
+        ((*SIZES, "--gpu", "t4"), "bf16"),
+        ((*SIZES, "--gpu", "t4", "--dtype", "fp16", "--family", "persistent"), "nothing fits"),
+        ((*SIZES, "--clock", "1000", "--sustained"), "--clock with --sustained"),
+        ((*SIZES, "--without", "gravity"), "--without = 'gravity'"),
+        ((*SIZES, "--csv", "no/such/folder/tiles.csv"), "--csv"),
+        (("262144", "262144", "262144"), "HBM of h200_sxm"),
+    ],
+)
+def test_what_is_wrong_is_refused_in_one_line(args: tuple[str, ...], said: str) -> None:
+    assert said in one_error(tilewalk("tiles", *args))

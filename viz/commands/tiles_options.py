@@ -1,0 +1,26 @@
+"""What `tilewalk tiles` can be told; all still as the words that were typed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from sim.schedule.config import FAMILIES
+from viz.commands.options import ProductOptions, Word, one_of, option
+
+ALL = "all"
+ANY_FAMILY = (*FAMILIES, ALL)
+
+
+@dataclass(frozen=True)
+class TilesOptions(ProductOptions):
+    """The words of one command line."""
+
+    family: Annotated[str, one_of("Kernels to choose from", ANY_FAMILY)] = ALL
+    top: Annotated[str, option("So many of the best", "N")] = "10"
+    every: Annotated[bool, option("Simulate every configuration, however high its bound", None, "--all")] = False
+    threads: Annotated[Word, option("Simulate so many at a time; as many as there are cores where not given", "N")] = (
+        None
+    )
+    csv: Annotated[Word, option("Write every configuration, simulated or left out, as a table", "FILE")] = None
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False
