@@ -105,6 +105,31 @@ class Scan:
         return next(value for value, time_s in line if time_s <= best * (1 + KNEE))
 
 
+def axis(text: str) -> Axis:
+    """An axis as typed: `name=low:high:step`, `name=a,b,c`, or either with `*` before the numbers, which then are
+    factors (`clock=*0.8:*1.2:*0.1`). Raises ConfigError for anything else, and for no or too many values."""
+    name, equals, right = (part.strip() for part in text.partition("="))
+    given = right.split(":" if ":" in right else ",")
+    factors = all(part.strip().startswith("*") for part in given)
+    try:
+        numbers = [float(part.strip().removeprefix("*") if factors else part) for part in given]
+    except ValueError:
+        numbers = [math.nan]
+    spread = ":" in right
+    if not equals or not all(0 < number < math.inf for number in numbers) or (spread and len(numbers) != 3):
+        form = "name=low:high:step or name=a,b,c, numbers above 0"
+        raise ConfigError(f"scan {text[:60]!r}: needs the form {form} (scan)")
+    values = _spread(text, numbers[0], numbers[1], numbers[2]) if spread else numbers
+    return Axis(lever(name).name, tuple(int(v) if v.is_integer() and not factors else v for v in values), factors)
+
+
+def _spread(text: str, low: float, high: float, step: float) -> list[float]:
+    count = math.floor((high - low) / step + 1e-9) + 1
+    if not 1 <= count <= MOST_POINTS:
+        raise ConfigError(f"scan {text[:60]!r}: {max(0, count):,} values, must be 1 to {MOST_POINTS:,} (scan)")
+    return [round(low + i * step, 9) for i in range(count)]
+
+
 def compare(case: Case, gpu: Gpu, sets: Iterable[str], *, retune: bool = True) -> Comparison:
     """The case on `gpu` and with `sets` (`hwmodels.levers.variant`). Raises ConfigError."""
     varied, base = variant(gpu, sets), case.figures(gpu)
@@ -186,6 +211,11 @@ def simulated(point: Point) -> Found:
         return case.figures(gpu, kept)
     except ConfigError as error:
         return error
+
+
+def attempts(points: Sequence[Point], progress: Progress | None = None) -> list[Found]:
+    """Figures of each point, or why there are none."""
+    return _run(points, None, progress)
 
 
 def _run(points: Sequence[Point | ConfigError], executor: Executor | None, progress: Progress | None) -> list[Found]:

@@ -41,6 +41,8 @@ _TEXTS: dict[str, Callable[[Any], str]] = {
     "FLOP/s": words.flops_text,
     "B/s": words.rate_text,
     "FLOP/B": lambda value: f"{words.three_digits(value)} FLOP/B",
+    "J": words.energy_text,
+    "W": words.power_text,
     "ratio": lambda value: f"{words.three_digits(value)}{words.MULTIPLY}",
     "share": words.percent_text,
 }

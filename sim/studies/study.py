@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from hwmodels.errors import ConfigError
 
-UNITS = ("text", "count", "s", "B", "FLOP", "FLOP/s", "B/s", "FLOP/B", "ratio", "share")
+UNITS = ("text", "count", "s", "B", "FLOP", "FLOP/s", "B/s", "FLOP/B", "J", "W", "ratio", "share")
 """What a value is in; "ratio": how many times, "share": a part of 1."""
 
 Cell = str | float | int | None

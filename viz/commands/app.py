@@ -118,6 +118,53 @@ def models(
     models(name, json)
 
 
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True}
+
+
+@app.command(context_settings=PASSED_ON)
+def whatif(
+    ctx: typer.Context,
+    gpu: Annotated[str, GPU] = "h200_sxm",
+    sets: Annotated[
+        list[str] | None,
+        option("Change this, KEY=VALUE, KEY=*FACTOR or LEVER=*FACTOR; may be repeated", "KEY=VALUE", "--set"),
+    ] = None,
+    scans: Annotated[
+        list[str] | None,
+        option("Try values, KEY=LOW:HIGH:STEP, KEY=A,B,C or LEVER=*A,*B; twice for a grid", "KEY=VALUES", "--scan"),
+    ] = None,
+    sensitivity: Annotated[bool, option("Change every lever by 10 % and double it", None, "--sensitivity")] = False,
+    levers: Annotated[
+        list[str] | None, option("Of a sensitivity, these levers or values alone; may be repeated", "NAME", "--lever")
+    ] = None,
+    retune: Annotated[bool, typer.Option("--retune/--no-retune", help="Choose kernels anew for each variant.")] = True,
+    price: Annotated[str | None, option("Price of the GPU, for the cost of a million tokens", "PER_HOUR")] = None,
+    save: Annotated[str | None, option("Write the variant as a GPU file", "FILE.toml")] = None,
+    figure: Annotated[str | None, option("Draw it into a .png, .svg or .pdf file", "FILE")] = None,
+    csv: Annotated[str | None, option("Write the tables as CSV", "FILE")] = None,
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False,
+) -> None:
+    """Simulate a workload on changed hardware: options of this command, then a workload: M N K and what tilewalk gemm
+    takes, or --model NAME and what tilewalk llm takes."""
+    from viz.commands.whatif import WhatIf, whatif
+
+    asked = WhatIf(gpu, sets or (), scans or (), sensitivity, levers or (), retune, price, save, figure, csv, json)
+    whatif(asked, ctx.args)
+
+
+@app.command("compare", context_settings=PASSED_ON)
+def compare_gpus(
+    ctx: typer.Context,
+    gpus: Annotated[str, option("GPUs, or TOML files of your own", "A,B,...")],
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False,
+) -> None:
+    """Simulate a workload on several GPUs: M N K and what tilewalk gemm takes, or --model NAME and what tilewalk llm
+    takes."""
+    from viz.commands.whatif import compare
+
+    compare(gpus, ctx.args, json=json)
+
+
 @app.command()
 def study(
     name: Annotated[

@@ -1,0 +1,51 @@
+"""A variant of a GPU as a file that inherits from it and states only what differs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hwmodels.catalog import rows
+from hwmodels.errors import ConfigError
+from hwmodels.folders import list_gpus
+from hwmodels.spec import Gpu
+
+LONGEST_LABEL = 80
+
+
+def write_variant(path: Path, base_name: str, base: Gpu, varied: Gpu) -> None:
+    """Write a GPU file, whole or not at all, that `load_gpu` reads as `varied`. `base_name`: the shipped name or file
+    of `base`. Raises ConfigError where it cannot be written, or would overwrite the file it inherits."""
+    if path.suffix != ".toml":
+        raise ConfigError(f"path = {str(path)!r}: must end in .toml to be a GPU file")
+    parent = base_name
+    if base_name not in list_gpus():
+        if os.path.realpath(base_name) == os.path.realpath(path):
+            raise ConfigError(f"path = {str(path)!r}: must be another file than that of the GPU it inherits")
+        parent = os.path.relpath(base_name, path.parent)
+        parent = parent if parent.endswith(".toml") or "/" in parent else f"./{parent}"
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text("\n".join(_lines(parent, base, varied)) + "\n", encoding="utf-8")
+        os.replace(temporary, path)
+    except OSError as error:
+        raise ConfigError(f"path = {str(path)!r}: cannot be written: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _lines(parent: str, base: Gpu, varied: Gpu) -> Iterator[str]:
+    yield f"inherits = {json.dumps(parent)}"
+    yield f"label = {json.dumps(f'{base.label}, varied'[:LONGEST_LABEL])}"
+    section = ""
+    for old, new in zip(rows(base), rows(varied), strict=True):
+        if new.value == old.value:
+            continue
+        where, _, name = new.key.rpartition(".")
+        if where != section:
+            section = where
+            yield f"\n[{section}]"
+        value = json.dumps(new.value)
+        yield f'{name} = {{ value = {value}, kind = "user", source = {json.dumps(new.source)} }}'
