@@ -63,13 +63,14 @@ def _read(command: str, words: Sequence[str], options: type[T]) -> T:
 
 def _model(options: StepOptions) -> Asked:
     from sim.cases import LlmCase
+    from sim.studies.study import counted
     from viz.commands.llm_request import request
 
     found = request(options)
     llm = found.llm
     what = {
         "prefill": f"a prefill of {llm.batch} × {llm.tokens:,} tokens",
-        "decode": f"one decode step of {llm.batch} sequences behind {llm.context:,} tokens",
+        "decode": f"one decode step of {counted(llm.batch, 'sequence')} behind {llm.context:,} tokens",
         "generate": f"{llm.new_tokens:,} tokens for {llm.batch} × {llm.tokens:,}",
         "training": f"a training step of {llm.batch} × {llm.tokens:,} tokens",
     }[llm.phase]
