@@ -30,6 +30,7 @@ from hwmodels.errors import ConfigError
 from sim.records import MAX_STAGES
 from sim.schedule.config import KernelConfig
 from sim.schedule.launches import CLUSTER_SLOTS, PLAIN, SM90_EPILOGUE_BYTES, SM90_SMEM_BYTES, Launch, band
+from sim.schedule.names_gemv import PARSERS as GEMV_PARSERS
 from sim.schedule.names_packed import tinygemm, xmma_sparse
 from sim.schedule.operands import layout_agrees, operand_types, weights_format
 from workloads.gemm import Gemm
@@ -394,6 +395,7 @@ PARSERS: tuple[tuple[re.Pattern[str], Callable[[dict[str, str], Launch], KernelC
     (re.compile(_XMMA, re.ASCII), _xmma),
     (re.compile(_CUBLAS, re.ASCII), _cublas),
     (re.compile("tinygemm_m16n8k16_chunk_kernel<", re.ASCII), tinygemm),
+    *GEMV_PARSERS,
 )
 """Tried in turn; `search`, since a name may stand inside a template (void cutlass::Kernel2<...>)."""
 

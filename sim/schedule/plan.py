@@ -10,7 +10,7 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
-from sim.schedule import boxes, direct, formats, narrow
+from sim.schedule import boxes, direct, dots, formats, narrow
 from sim.schedule.beside import counts_tiles
 from sim.schedule.config import KernelConfig
 from sim.schedule.instructions import barrier_cycles, convert_cycles, front_cycles, instructions, serial_cycles
@@ -150,7 +150,9 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         "start_cycles": round(start),
         "restart_cycles": round(gpu.kernel.turnround_cycles + start),
         "barrier_cycles": 0 if straight else round(barrier_cycles(config.warps, gpu)),
-        "drain_cycles": round(f.drain_cycles + unhidden + front_cycles(gemm, config, gpu)),
+        "drain_cycles": round(
+            (0 if dots.multiplies_dots(config) else f.drain_cycles) + unhidden + front_cycles(gemm, config, gpu)
+        ),
         "issue_cycles": 0 if by_registers or straight else round(_issue_cycles(gemm, config, gpu, l1)),
         "fill_cycles": 0,
         "reorder_x256": 0,
