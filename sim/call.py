@@ -15,7 +15,7 @@ from sim.kernel import run_kernel
 from sim.machine import MECHANISMS, build_machine
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
-from sim.schedule.beside import reduction
+from sim.schedule.beside import adds_in_turn, reduction
 from sim.schedule.config import KernelConfig
 from sim.schedule.dots import multiplies_dots
 from sim.schedule.names import short_name
@@ -168,7 +168,9 @@ def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[Kernel
     """The kernel that adds split-K's partial sums, of which the main one wrote to HBM what L2 could not keep."""
     if plan.reduced_splits == 1:
         return ()
-    found = reduction(gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"])
+    found = reduction(
+        gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"], adds_in_turn(plan.config)
+    )
     l2, hbm = (found.read_bytes, found.write_bytes), (found.hbm_read_bytes, found.hbm_write_bytes)
     return (small_kernel("split-K reduction", found.time_s, main.sm_mhz, l2, hbm),)
 

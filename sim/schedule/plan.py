@@ -11,7 +11,7 @@ from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
 from sim.schedule import boxes, direct, dots, formats, narrow
-from sim.schedule.beside import counts_tiles
+from sim.schedule.beside import adds_in_turn, counts_tiles
 from sim.schedule.config import KernelConfig
 from sim.schedule.instructions import barrier_cycles, convert_cycles, front_cycles, instructions, serial_cycles
 from sim.schedule.resources import Occupancy, consumer_threads, loop_spill_bytes, occupancy
@@ -161,13 +161,20 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             if straight
             else f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
-        "epilogue_cycles": round(f.epilogue_cycles),
+        "epilogue_cycles": round(f.epilogue_cycles + _turn_cycles(gemm, config, gpu)),
         "fused_cycles": fused,
         "end_cycles": 0,
         "floor_x16": round(16 * (direct.warp_cycles(gemm, config, gpu) if straight else in_turn)),
         "merge_cycles": merge,
         "scatter_cycles": round(gpu.l2.jitter_cycles),
     }
+
+
+def _turn_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles that a slice waits at most for the others of its tile, where they add to C one after another."""
+    if not (config.split_in_place and adds_in_turn(config)):
+        return 0.0
+    return (slices(gemm, config)[2] - 1) * gpu.attention.combine_slice_us * gpu.activity.active_mhz
 
 
 def _issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, l1: float) -> float:
