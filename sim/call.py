@@ -168,9 +168,7 @@ def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[Kernel
     """The kernel that adds split-K's partial sums, of which the main one wrote to HBM what L2 could not keep."""
     if plan.reduced_splits == 1:
         return ()
-    found = reduction(
-        gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"], adds_in_turn(plan.config)
-    )
+    found = reduction(gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"], adds_in_turn(plan.config))
     l2, hbm = (found.read_bytes, found.write_bytes), (found.hbm_read_bytes, found.hbm_write_bytes)
     return (small_kernel("split-K reduction", found.time_s, main.sm_mhz, l2, hbm),)
 

@@ -53,9 +53,7 @@ class Reduction:
     """Partial sums that make room in L2 for C."""
 
 
-def reduction(
-    gpu: Gpu, gemm: Gemm, splits: int, spilled_bytes: int | None = None, in_turn: bool = False
-) -> Reduction:
+def reduction(gpu: Gpu, gemm: Gemm, splits: int, spilled_bytes: int | None = None, in_turn: bool = False) -> Reduction:
     """The reduction over `splits` slices, of whose partial sums `spilled_bytes` have gone to HBM by then (None: what
     L2 cannot hold), added `in_turn` or several at a time. It runs at the rate measured on partial sums in L2, or at HBM's for what goes there if that takes
     longer."""
