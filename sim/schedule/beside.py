@@ -55,8 +55,8 @@ class Reduction:
 
 def reduction(gpu: Gpu, gemm: Gemm, splits: int, spilled_bytes: int | None = None, in_turn: bool = False) -> Reduction:
     """The reduction over `splits` slices, of whose partial sums `spilled_bytes` have gone to HBM by then (None: what
-    L2 cannot hold), added `in_turn` or several at a time. It runs at the rate measured on partial sums in L2, or at HBM's for what goes there if that takes
-    longer."""
+    L2 cannot hold), added `in_turn` or several at a time. It runs at the rate measured on partial sums in L2, or at
+    HBM's for what goes there if that takes longer."""
     partial, l2_bytes = partial_bytes(gemm, splits), int(gpu.l2.capacity_mib * 2**20)
     spilled = max(0, partial - l2_bytes) if spilled_bytes is None else min(spilled_bytes, partial)
     read, hbm_read = partial + gemm.epilogue_bytes, spilled + gemm.epilogue_bytes

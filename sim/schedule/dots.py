@@ -40,8 +40,8 @@ def read_bytes(gemm: Gemm, config: KernelConfig) -> float:
 
 
 def wait_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
-    """Cycles by which a trip takes longer than its loads: half of what L1 takes in for the SM's other CTAs stands before
-    them, and kernels of one row have that in shared memory before they ask for their columns."""
+    """Cycles by which a trip takes longer than its loads: half of what L1 takes in for the SM's other CTAs stands
+    before them, and kernels of one row have that in shared memory before they ask for their columns."""
     others = (ctas_at_once(gemm, config, gpu) - 1) / 2 * fill_cycles(gemm, config, gpu)
     if config.block_m > 1:
         return others

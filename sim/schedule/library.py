@@ -1,8 +1,8 @@
 """The kernel that a library would launch: the fastest of those it was seen to launch for the most similar shapes.
 
 A library's own heuristics are not known, so they are taken as seen: `hwmodels/menus/ARCHITECTURE_seen.csv` lists
-shapes of gemm.csv with the kernel that cuBLAS launched. Shapes are similar as the logarithms of their sizes are.
-`tilewalk validate --tile auto`, each row's own shape left out: bf16 LLM shapes of gemm_again.csv 5.0 %
+shapes of gemm.csv and gemm_odd.csv with the kernel that cuBLAS launched. Shapes are similar as the logarithms of their
+sizes are. `tilewalk validate --tile auto`, each row's own shape left out: bf16 LLM shapes of gemm_again.csv 5.0 %
 (of its nvjet kernels 4.2), of other models (gemm_more.csv) 4.8 %; with six whatever the shape 4.9 and 5.5 %;
 weights matter less. The fastest of the best eight of the menu by a bound: 7.3 %, 5.2 % too fast, as a library does not
 choose the best.

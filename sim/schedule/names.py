@@ -84,7 +84,8 @@ def parse_kernel_name(
         if word in name:
             raise ConfigError(f"kernel name {name[:60]!r}: the {family} family is not modelled")
     raise ConfigError(
-        f"kernel name {name[:60]!r}: not known; known are nvjet, cutlass, sgemm, xmma and s/h/i...gemm names of cuBLAS"
+        f"kernel name {name[:60]!r}: not known; known are nvjet, cutlass, sgemm, xmma, s/h/i...gemm and gemv names of"
+        " cuBLAS"
     )
 
 
@@ -249,8 +250,9 @@ def _cublas(found: dict[str, str], launch: Launch) -> KernelConfig:
 
 # xmma: cuBLAS kernels built by another generator; the first tile side runs along m.
 def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
-    """Grid = (tiles along m, tiles along n, splits) in 72 of 74 rows of sm80; the two others name the reduction. Names of sm90 that state an alignment
-    (one row) load without TMA and are taken as multistage; the others go to `_xmma90`."""
+    """Grid = (tiles along m, tiles along n, splits) in 72 of 74 rows of sm80; the two others name the reduction. Names
+    of sm90 that state an alignment (one row) load without TMA and are taken as multistage; the others go to `_xmma90`.
+    """
     t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
     split = XMMA_SLICES if "execute_split_k_kernel" in found["rest"] else launch.splits()
     if found["groups"] and "_aligna" not in found["rest"]:

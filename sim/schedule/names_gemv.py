@@ -28,7 +28,7 @@ GEMV2T = (
 )
 GEMVX = rf"internal::(?:gemvx::)?kernel<(?:int{_NEXT}){{2}}\w+"
 GEMV_NSP = rf"gemvNSP_kernel<(?:\w+{_NEXT}){{4}}\d"
-DOT = rf"dot_kernel<float{_NEXT}128\b"
+DOT = rf"dot_kernel<float{_NEXT}128\b{_BATCHED}"
 LARGE_K = rf"sgemm_largek_lds64<{_TRUTH}{_NEXT}{_TRUTH}{_NEXT}(?P<n>\d){_NEXT}(?P<m>\d){_NEXT}(?P<k>\d){_NEXT}"
 
 COLUMNS, THREADS = 8, 128
@@ -106,8 +106,8 @@ def vector(found: dict[str, str], launch: Launch) -> KernelConfig:
 
 
 def vector_x(found: dict[str, str], launch: Launch) -> KernelConfig:
-    """internal::gemvx::kernel and gemvNSP_kernel. A CTA has the power of two of columns that its grid asks for (16 of 16
-    rows: a side of its block), its other threads lie along k."""
+    """internal::gemvx::kernel and gemvNSP_kernel. A CTA has the power of two of columns that its grid asks for (a side
+    of its block in 16 of 16 rows); its other threads lie along k."""
     _check_rows(launch, 1)
     gemm, threads = launch.gemm, launch.threads or THREADS
     columns = 1 << (-(-gemm.n // launch.grid[0]) - 1).bit_length() if gemm and launch.grid else 4
@@ -139,8 +139,8 @@ def dot(found: dict[str, str], launch: Launch) -> KernelConfig:
 
 
 def large_k(found: dict[str, str], launch: Launch) -> KernelConfig:
-    """sgemm_largek_lds64<..., log2 of the tile's n, m and k, ...>, through shared memory. Grid = (tiles along n, along m,
-    slices) in 3 of 3 rows; slices add to C in place, behind a memset and a kernel that scales it."""
+    """sgemm_largek_lds64<..., log2 of the tile's n, m and k, ...>, through shared memory. Grid = (tiles along n, tiles
+    along m, slices) in 3 of 3 rows; slices add to C in place, behind a memset and a kernel that scales it."""
     m, n, k = (1 << int(found[side]) for side in "mnk")
     return KernelConfig(
         family="split_k" if launch.splits() > 1 else "multistage",
