@@ -33,8 +33,11 @@ GPU = "h200_sxm"
 TABLES = ("gemm", "tile_sweep", "counters")
 CHOSEN = "gemm, kernels chosen"
 FURTHER = "h200_sxm_further"
-FURTHER_TABLES = ("gemm_again", "gemm_more", "gemm_fp64", "tile_more", "counters_more", "gemm_short")
-"""Nothing was fitted to these; rows named pitch and those of tf32 gave three values."""
+FURTHER_TABLES = (
+    "gemm_again", "gemm_more", "gemm_fp64", "tile_more", "counters_more", "gemm_short", "gemm_odd", "counters_odd",
+)  # fmt: skip
+"""Nothing was fitted to these but trips of the last two's kernels of dot products; rows named pitch and those of tf32
+gave three values."""
 LLM_TABLES = (
     "attention", "elementwise", "extra_ops", "decoder_stack", "decoder_stack_kernels", "training_steps",
 )  # fmt: skip
@@ -53,7 +56,7 @@ decoder_stack_kernels.csv. The host's times of eager programs (`launch.eager_us`
 read off the rows of 512 tokens of training_steps.csv, which are therefore no test of them. That power sets the clock by
 its square was chosen on the stacks of llama2-7b and llama3-8b. Nothing was fitted to stacks_more, stack_kernels_more
 and training_more. Kernels of whole steps are chosen from what cuBLAS was seen to launch for other shapes than their
-own (`hwmodels/menus/hopper_seen.csv`, of gemm.csv)."""
+own (`hwmodels/menus/hopper_seen.csv`, of gemm.csv and gemm_odd.csv)."""
 PUBLIC = {
     "a100_sxm_80gb": "graph_gemm",
     "h100_sxm": "graph_gemm",

@@ -15,8 +15,9 @@ from sim.kernel import run_kernel
 from sim.machine import MECHANISMS, build_machine
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
-from sim.schedule.beside import partial_bytes, reduction
+from sim.schedule.beside import adds_in_turn, partial_bytes, reduction
 from sim.schedule.config import KernelConfig
+from sim.schedule.dots import multiplies_dots
 from sim.schedule.names import short_name
 from sim.schedule.plan import Plan, build_plan
 from workloads.gemm import DATA, Gemm
@@ -24,7 +25,8 @@ from workloads.gemm import DATA, Gemm
 LEAST_MHZ, MOST_MHZ = 100, 10_000
 FULL_CLOCK = ("fp64",)
 """Types that keep the boost clock in a burst: a sixteenth of the others' work a cycle (1,850 to 1,930 MHz in
-counters_wide.csv, on a board at rest before; in power.csv 1,980 on half of the SMs and, at 692 W, 1,930 on all)."""
+counters_wide.csv, on a board at rest before; in power.csv 1,980 on half of the SMs and, at 692 W, 1,930 on all). So do
+kernels of dot products (1,950 to 1,975 MHz in all 19 rows of counters_odd.csv)."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,9 @@ def run_call(
 
 
 def held_mhz(gemm: Gemm, config: KernelConfig, gpu: Gpu, options: Options) -> float | None:
-    """The clock at which the main kernel is simulated first, where it is held: as asked for, or by its type."""
-    keeps = gemm.dtype in FULL_CLOCK and config.mma == "mma_sync"
-    if options.clock_mhz is None and keeps and (_by_power(gpu, options) or not options.sustained):
+    """The clock at which the main kernel is simulated first, where it is held: as asked for, or for light work."""
+    light = multiplies_dots(config) or (gemm.dtype in FULL_CLOCK and config.mma == "mma_sync")
+    if options.clock_mhz is None and light and (_by_power(gpu, options) or not options.sustained):
         return gpu.clock.boost_mhz
     return options.clock_mhz
 
@@ -185,7 +187,7 @@ def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[Kernel
     """The kernel that adds split-K's partial sums, of which the main one wrote to HBM what L2 could not keep."""
     if plan.reduced_splits == 1:
         return ()
-    found = reduction(gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"])
+    found = reduction(gpu, gemm, plan.reduced_splits, main.bytes["hbm"]["write"], adds_in_turn(plan.config))
     l2, hbm = (found.read_bytes, found.write_bytes), (found.hbm_read_bytes, found.hbm_write_bytes)
     return (small_kernel("split-K reduction", found.time_s, main.sm_mhz, l2, hbm),)
 
@@ -194,8 +196,8 @@ def least_after_s(gemm: Gemm, plan: Plan, gpu: Gpu) -> float:
     """Seconds of the kernel after the main one, at least: with all or none of the partial sums in L2."""
     if plan.reduced_splits == 1:
         return 0.0
-    most = partial_bytes(gemm, plan.reduced_splits)
-    return min(reduction(gpu, gemm, plan.reduced_splits, spilled).time_s for spilled in (0, most))
+    most, in_turn = partial_bytes(gemm, plan.reduced_splits), adds_in_turn(plan.config)
+    return min(reduction(gpu, gemm, plan.reduced_splits, spilled, in_turn).time_s for spilled in (0, most))
 
 
 def small_kernel(name: str, time_s: float, mhz: float, l2: tuple[int, int], hbm: tuple[int, int]) -> KernelResult:

@@ -17,7 +17,7 @@ import numpy as np
 from hwmodels.spec import Gpu
 from sim.machine import place
 from sim.schedule import plan
-from sim.schedule.beside import counts_tiles, reduction
+from sim.schedule.beside import adds_in_turn, counts_tiles, reduction
 from sim.schedule.boxes import has_odd_rows
 from sim.schedule.config import KernelConfig
 from sim.schedule.formats import chunk_bytes, stored_bytes
@@ -148,7 +148,7 @@ class Estimator:
         """Launch, and the kernels beside the main one."""
         gemm, gpu = self._gemm, self._gpu
         if cut.splits > 1:
-            beside_s = reduction(gpu, gemm, cut.splits).time_s
+            beside_s = reduction(gpu, gemm, cut.splits, in_turn=adds_in_turn(config)).time_s
         else:
             counts = plan.is_persistent(config) and counts_tiles(cut.items, cut.agents, cut.splits)
             beside_s = gpu.persistent.memset_us * 1e-6 if counts else 0.0

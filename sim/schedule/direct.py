@@ -15,10 +15,9 @@ from collections import Counter
 from functools import lru_cache
 
 from hwmodels.spec import Gpu
-from sim.schedule import formats
+from sim.schedule import dots, formats
 from sim.schedule.config import KernelConfig
 from sim.schedule.narrow import DEPENDENT_CYCLES
-from sim.schedule.resources import occupancy
 from workloads.gemm import Gemm
 
 BANK_BYTES = 4
@@ -44,11 +43,6 @@ def load_cycles(pitch: int, rows: int, banks: int, line_cycles: float) -> float:
     return max(fullest, line_cycles * len({word // banks for word in words}))
 
 
-def _tile_rows(gemm: Gemm, config: KernelConfig) -> float:
-    """Rows of A in a CTA's tile, in the mean."""
-    return gemm.m / -(-gemm.m // config.block_m)
-
-
 def _a_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """L1's cycles for A of one iteration."""
     tiles, total = -(-gemm.m // config.block_m), 0.0
@@ -66,6 +60,8 @@ def _group_loads(gemm: Gemm, config: KernelConfig) -> float:
 
 def l1_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles of the L1 of an SM for one iteration's loads of one CTA: what it reads, and what it takes in."""
+    if dots.multiplies_dots(config):
+        return dots.fill_cycles(gemm, config, gpu)
     b_bytes = config.block_n * config.block_k * gemm.b_element_bytes
     return _a_cycles(gemm, config, gpu) + b_bytes / gpu.smem.bytes_per_clk + _group_loads(gemm, config)
 
@@ -78,15 +74,11 @@ def warp_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
 
 def received_rows(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Rows of A for which a CTA's chunk crosses its SM's port: L1 has them for all but one of the SM's CTAs."""
-    return _tile_rows(gemm, config) / _ctas_at_once(gemm, config, gpu)
-
-
-def _ctas_at_once(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> int:
-    """CTAs that an SM runs at the same time."""
-    n_ctas = gemm.batch * -(-gemm.m // config.block_m) * -(-gemm.n // config.block_n)
-    return min(occupancy(config, gemm, gpu).ctas_per_sm, -(-n_ctas // gpu.sm.count))
+    return dots.tile_rows(gemm, config) / dots.ctas_at_once(gemm, config, gpu)
 
 
 def wait_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles until L1 gets to a CTA's loads of weights: behind its own of A, and half of those of the SM's others."""
-    return l1_cycles(gemm, config, gpu) * (_ctas_at_once(gemm, config, gpu) + 1) / 2
+    if dots.multiplies_dots(config):
+        return dots.wait_cycles(gemm, config, gpu)
+    return l1_cycles(gemm, config, gpu) * (dots.ctas_at_once(gemm, config, gpu) + 1) / 2

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from hwmodels.spec import Gpu
-from sim.schedule import direct, formats
+from sim.schedule import direct, dots, formats
 from sim.schedule.config import KernelConfig
-from sim.schedule.resources import WARPGROUP_WARPS, consumer_warps, flops_per_clk_per_sm, wgmma_tile
+from sim.schedule.resources import WARPGROUP_WARPS, consumer_warps, flops_per_clk_per_sm, multiplied_dtype, wgmma_tile
 from sim.schedule.tensor_memory import mma_sides
 from workloads.gemm import Gemm
 
@@ -24,7 +24,7 @@ MMA_K_BYTES = 32
 def tensor_rate(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """FLOPs a cycle of one SM that the instruction reaches at best: mma.sync a part of what wgmma does, where there is
     a wgmma for the type."""
-    rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
+    rate = flops_per_clk_per_sm(config.mma, multiplied_dtype(config, gemm), gpu)
     if config.mma != "mma_sync" or gemm.dtype == "fp64":
         return rate
     short = gpu.tensor.short_mma_fraction if config.mma_k_bytes < MMA_K_BYTES else 1.0
@@ -112,7 +112,9 @@ def _mma_sync(gemm: Gemm, config: KernelConfig, rate: float) -> tuple[float, flo
     along_m, along_n = _warp_grid(config)
     flops = 2 * config.block_m * config.block_n * config.block_k // (2 if formats.is_sparse(gemm) else 1)
     rows = config.block_m * along_n * gemm.a_element_bytes + config.block_n * along_m * gemm.b_element_bytes
-    return flops / rate, 0.0 if direct.is_direct(config) else config.block_k * rows, flops
+    if direct.is_direct(config):
+        return flops / rate, dots.read_bytes(gemm, config) if dots.multiplies_dots(config) else 0.0, flops
+    return flops / rate, config.block_k * rows, flops
 
 
 def instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> tuple[float, float, int]:

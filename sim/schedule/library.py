@@ -1,8 +1,8 @@
 """The kernel that a library would launch: the fastest of those it was seen to launch for the most similar shapes.
 
 A library's own heuristics are not known, so they are taken as seen: `hwmodels/menus/ARCHITECTURE_seen.csv` lists
-shapes of gemm.csv with the kernel that cuBLAS launched. Shapes are similar as the logarithms of their sizes are.
-`tilewalk validate --tile auto`, each row's own shape left out: bf16 LLM shapes of gemm_again.csv 5.0 %
+shapes of gemm.csv and gemm_odd.csv with the kernel that cuBLAS launched. Shapes are similar as the logarithms of their
+sizes are. `tilewalk validate --tile auto`, each row's own shape left out: bf16 LLM shapes of gemm_again.csv 5.0 %
 (of its nvjet kernels 4.2), of other models (gemm_more.csv) 4.8 %; with six whatever the shape 4.9 and 5.5 %;
 weights matter less. The fastest of the best eight of the menu by a bound: 7.3 %, 5.2 % too fast, as a library does not
 choose the best.
@@ -21,6 +21,7 @@ import hwmodels
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.schedule.config import KernelConfig
+from sim.schedule.dots import multiplies_dots
 from sim.schedule.names import parse_kernel_name
 from workloads.gemm import Gemm
 
@@ -31,14 +32,24 @@ FEW_ROWS, N_FOR_FEW = 128, 4
 """Rows of A up to which four are (gemm_more.csv, m <= 16: four 3.4 %, six 4.0 %)."""
 MOST = 12
 """Kernels that are offered, should some be refused."""
+FEW_PLAIN_ROWS, N_FOR_PLAIN = 16, (1, 2)
+"""Kernels of similar shapes where TMA loads none: one up to so many rows of A, where the library's own choice is far
+from the fastest, and two beyond (even-hash shapes of gemm_odd.csv: 12.4 and 9.4 %; two and one 12.9 and 11.6)."""
+PLAIN_M_WEIGHT = 2.0
+"""Of a doubling of m up to so many rows, else 1: each number of rows has kernels of its own (1.5: 14.2 % for 12.8)."""
 K_WEIGHT = 0.3
 """Of a doubling of k in the distance between shapes, one of m or n being 1: k changes tiles least."""
 LAYOUT_WEIGHT = 2.0
 """Distance of another layout."""
-ALIGNMENT_WEIGHT = 8.0
-"""Distance of half the alignment of rows, up to what TMA needs: below it, kernels are of another kind."""
+TMA_WEIGHT, ALIGNMENT_WEIGHT = 8.0, 1.0
+"""Distance of a shape that TMA takes from one that it does not, as kernels are of another kind; and of half the
+alignment of rows, up to what TMA needs."""
 TMA_BYTES = 16
 DTYPES = {"fp8": "fp8_e4m3"}
+PLAIN_DTYPES = ("fp32",)
+"""Types whose kernels do not load by TMA, however well rows are aligned."""
+LEAST_SLICE = 64
+"""Elements of k of a slice, at least: the fewest of gemm_odd.csv, but for two rows of 57."""
 LIKE = {"fp8_e5m2": "fp8_e4m3", "fp16": "bf16"}
 """Types whose kernels are named as another's, where they were not seen themselves."""
 
@@ -76,6 +87,8 @@ def _seen(row: dict[str, str]) -> Seen | None:
 
 def n_similar(gemm: Gemm) -> int:
     """Kernels of similar shapes to simulate for a GEMM, at most."""
+    if _is_plain(gemm):
+        return N_FOR_PLAIN[gemm.m > FEW_PLAIN_ROWS]
     if gemm.m <= FEW_ROWS and _alignment_bytes(gemm) == TMA_BYTES:
         return N_FOR_FEW
     return next(n for flops, n in reversed(N_SIMILAR.items()) if gemm.flops >= flops)
@@ -102,20 +115,50 @@ def library_candidates(gemm: Gemm, gpu: Gpu, but_itself: bool = False) -> tuple[
     dtypes = {each.gemm.dtype for each in listed}
     dtype = gemm.dtype if gemm.dtype in dtypes else LIKE.get(gemm.dtype, gemm.dtype)
     alike = [each for each in listed if each.gemm.dtype == dtype and not (but_itself and _same(each.gemm, gemm))]
+    alike = [each for each in alike if not multiplies_dots(each.config) or _takes(each, gemm)]
     aligned = _alignment_bytes(gemm)
     order = sorted(alike, key=lambda each: _distance(each, gemm, aligned))
-    return tuple(dict.fromkeys(each.config for each in order))[:MOST]
+    return tuple(dict.fromkeys(_resplit(each, gemm) for each in order))[:MOST]
 
 
 def _same(one: Gemm, other: Gemm) -> bool:
     return (one.m, one.n, one.k) == (other.m, other.n, other.k)
 
 
+def _is_plain(gemm: Gemm) -> bool:
+    """Whether no kernel loads its operands by TMA."""
+    return gemm.dtype in PLAIN_DTYPES or _alignment_bytes(gemm) < TMA_BYTES
+
+
+def _takes(known: Seen, gemm: Gemm) -> bool:
+    """Whether a kernel of dot products is launched for the shape: each is for so many rows of one layout."""
+    return gemm.m == known.gemm.m and gemm.layout == known.gemm.layout
+
+
+def _resplit(known: Seen, gemm: Gemm) -> KernelConfig:
+    """The kernel, with k in as many slices as make about the CTAs it was launched with: a library fills the GPU. As it
+    is where it loads by TMA, or is one of dot products."""
+    config = known.config
+    if config.loads == "tma" or multiplies_dots(config):
+        return config
+    was, now = (-(-each.m // config.block_m) * -(-each.n // config.block_n) for each in (known.gemm, gemm))
+    split = max(1, min(round(was * config.split_k / now), gemm.k // max(LEAST_SLICE, config.block_k)))
+    family = "split_k" if split > 1 else "multistage"
+    in_place = config.split_in_place and split > 1
+    return dataclasses.replace(config, family=family, split_k=split, split_in_place=in_place)
+
+
 def _distance(known: Seen, other: Gemm, alignment_bytes: int) -> float:
     one = known.gemm
-    apart = abs(log2(one.m / other.m)) + abs(log2(one.n / other.n)) + K_WEIGHT * abs(log2(one.k / other.k))
+    few = other.m <= FEW_PLAIN_ROWS and _is_plain(other)
+    apart = (
+        (PLAIN_M_WEIGHT if few else 1.0) * abs(log2(one.m / other.m))
+        + abs(log2(one.n / other.n))
+        + K_WEIGHT * abs(log2(one.k / other.k))
+    )
     unaligned = abs(log2(known.alignment_bytes / alignment_bytes))
-    return apart + LAYOUT_WEIGHT * (one.layout != other.layout) + ALIGNMENT_WEIGHT * unaligned
+    unlike = TMA_WEIGHT * (_is_plain(one) != _is_plain(other)) + ALIGNMENT_WEIGHT * unaligned
+    return apart + LAYOUT_WEIGHT * (one.layout != other.layout) + unlike
 
 
 def _alignment_bytes(gemm: Gemm) -> int:

@@ -30,6 +30,7 @@ from hwmodels.errors import ConfigError
 from sim.records import MAX_STAGES
 from sim.schedule.config import KernelConfig
 from sim.schedule.launches import CLUSTER_SLOTS, PLAIN, SM90_EPILOGUE_BYTES, SM90_SMEM_BYTES, Launch, band
+from sim.schedule.names_gemv import PARSERS as GEMV_PARSERS
 from sim.schedule.names_packed import tinygemm, xmma_sparse
 from sim.schedule.operands import layout_agrees, operand_types, weights_format
 from workloads.gemm import Gemm
@@ -47,6 +48,10 @@ SGEMM_THREADS = {
     (32, 32): 128,
 }
 """Threads of cuBLAS sgemm kernels by tile, from the `block_x` column of the public fp32 table."""
+
+XMMA_SLICES = 32
+"""Slices of k of an xmma kernel of which only the reduction is named, being the longer (assumed: as many as another of
+the same n and k has, whose reduction would take as long; 2 rows of gemm_odd.csv)."""
 
 NOT_MODELLED = {
     "gemv": "gemv",
@@ -79,7 +84,8 @@ def parse_kernel_name(
         if word in name:
             raise ConfigError(f"kernel name {name[:60]!r}: the {family} family is not modelled")
     raise ConfigError(
-        f"kernel name {name[:60]!r}: not known; known are nvjet, cutlass, sgemm, xmma and s/h/i...gemm names of cuBLAS"
+        f"kernel name {name[:60]!r}: not known; known are nvjet, cutlass, sgemm, xmma, s/h/i...gemm and gemv names of"
+        " cuBLAS"
     )
 
 
@@ -244,14 +250,16 @@ def _cublas(found: dict[str, str], launch: Launch) -> KernelConfig:
 
 # xmma: cuBLAS kernels built by another generator; the first tile side runs along m.
 def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
-    """Grid = (tiles along m, tiles along n, splits) in 18 of 18 rows of sm80. Names of sm90 that state an alignment
-    (one row) load without TMA and are taken as multistage; the others go to `_xmma90`."""
+    """Grid = (tiles along m, tiles along n, splits) in 72 of 74 rows of sm80; the two others name the reduction. Names
+    of sm90 that state an alignment (one row) load without TMA and are taken as multistage; the others go to `_xmma90`.
+    """
     t0, t1, block_k = (int(found[key]) for key in ("t0", "t1", "bk"))
+    split = XMMA_SLICES if "execute_split_k_kernel" in found["rest"] else launch.splits()
     if found["groups"] and "_aligna" not in found["rest"]:
         return xmma_sparse(found, launch) if found["sparse"] else _xmma90(found, launch)
     warps = math.prod(int(part) for part in found["warps"].split("x")) if found["warps"] else 4
     return KernelConfig(
-        family="split_k" if launch.splits() > 1 else "multistage",
+        family="split_k" if split > 1 else "multistage",
         block_m=t0,
         block_n=t1,
         block_k=block_k,
@@ -259,7 +267,7 @@ def _xmma(found: dict[str, str], launch: Launch) -> KernelConfig:
         warps=launch.threads // 32 if launch.threads else warps,
         raster="m",
         group=PLAIN,
-        split_k=launch.splits(),
+        split_k=split,
         loads="cp_async" if int(found["sm"]) >= 80 else "ldg",
         loop="cutlass",
         mma="wgmma" if found["groups"] else "fma" if "ffma" in found["rest"] else "mma_sync",
@@ -394,6 +402,7 @@ PARSERS: tuple[tuple[re.Pattern[str], Callable[[dict[str, str], Launch], KernelC
     (re.compile(_XMMA, re.ASCII), _xmma),
     (re.compile(_CUBLAS, re.ASCII), _cublas),
     (re.compile("tinygemm_m16n8k16_chunk_kernel<", re.ASCII), tinygemm),
+    *GEMV_PARSERS,
 )
 """Tried in turn; `search`, since a name may stand inside a template (void cutlass::Kernel2<...>)."""
 

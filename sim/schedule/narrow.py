@@ -42,6 +42,11 @@ def is_narrow(gemm: Gemm, config: KernelConfig) -> bool:
     return min(load_width(gemm, config, operand) for operand in "ab") < VECTOR_BYTES
 
 
+def _is_cutlass(gemm: Gemm, config: KernelConfig) -> bool:
+    """Whether it is a kernel of tiles with such loads, whose instructions are counted below."""
+    return is_narrow(gemm, config) and config.loads != "direct"
+
+
 @lru_cache(maxsize=1024)
 def load_pattern(pitch: int, width: int, row_lanes: int, banks: int, warp: int = 32) -> tuple[float, float]:
     """(words in the fullest bank, lines touched) of one warp's load: means over where its rows start.
@@ -103,16 +108,16 @@ def store_instructions(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
 
 def start_cycles(gemm: Gemm, config: KernelConfig) -> float:
     """Cycles a narrow kernel takes longer from its start to its first load: one instruction after another."""
-    return DEPENDENT_CYCLES * START_SHARE * START_INSTRUCTIONS if is_narrow(gemm, config) else 0.0
+    return DEPENDENT_CYCLES * START_SHARE * START_INSTRUCTIONS if _is_cutlass(gemm, config) else 0.0
 
 
 def epilogue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles of a narrow kernel's epilogue, one instruction after another; 0 for other kernels."""
-    return DEPENDENT_CYCLES * store_instructions(gemm, config, gpu) if is_narrow(gemm, config) else 0.0
+    return DEPENDENT_CYCLES * store_instructions(gemm, config, gpu) if _is_cutlass(gemm, config) else 0.0
 
 
 def issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
     """Cycles of an SM to issue a narrow kernel's instructions outside the main loop; 0 for other kernels."""
-    if not is_narrow(gemm, config):
+    if not _is_cutlass(gemm, config):
         return 0.0
     return (START_INSTRUCTIONS + store_instructions(gemm, config, gpu)) * config.warps / gpu.sm.schedulers

@@ -26,9 +26,13 @@ OPERANDS = {
     "hgemm": ("fp16",),
     "dgemm": ("fp64",),
     "tinygemm": ("bf16",),
+    "float": ("fp32", "tf32"),
+    "__nv_bfloat16": ("bf16",),
+    "__half": ("fp16",),
 }
 """{word of a kernel name: data types that its operands may have}; tf32 is stored as fp32."""
 _OPERAND_WORD = "bf16|f16|fp16|e4m3|e5m2|s8|i8|int8|tf32|f32|fp32|f64"
+_SCALAR = "float|__nv_bfloat16|__half"
 _OPERANDS = tuple(
     re.compile(pattern, re.ASCII)
     for pattern in (
@@ -39,6 +43,10 @@ _OPERANDS = tuple(
         "(tinygemm)_",
         "_([shd]gemm)_",
         r"_(h)\d+gemm_",
+        rf"StridedBatched<({_SCALAR})\b",
+        rf"(?:gemv2T_kernel_val|kernel)<(?:int[,;] *){{2}}({_SCALAR})\b",
+        rf"gemvNSP_kernel<({_SCALAR})\b",
+        "(sgemm)_largek",
     )
 )
 

@@ -10,8 +10,8 @@ from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.machine import Placement, place
 from sim.records import Work
-from sim.schedule import boxes, direct, formats, narrow
-from sim.schedule.beside import counts_tiles
+from sim.schedule import boxes, direct, dots, formats, narrow
+from sim.schedule.beside import adds_in_turn, counts_tiles
 from sim.schedule.config import KernelConfig
 from sim.schedule.instructions import barrier_cycles, convert_cycles, front_cycles, instructions, serial_cycles
 from sim.schedule.resources import Occupancy, consumer_threads, loop_spill_bytes, occupancy
@@ -150,7 +150,9 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         "start_cycles": round(start),
         "restart_cycles": round(gpu.kernel.turnround_cycles + start),
         "barrier_cycles": 0 if straight else round(barrier_cycles(config.warps, gpu)),
-        "drain_cycles": round(f.drain_cycles + unhidden + front_cycles(gemm, config, gpu)),
+        "drain_cycles": round(
+            (0 if dots.multiplies_dots(config) else f.drain_cycles) + unhidden + front_cycles(gemm, config, gpu)
+        ),
         "issue_cycles": 0 if by_registers or straight else round(_issue_cycles(gemm, config, gpu, l1)),
         "fill_cycles": 0,
         "reorder_x256": 0,
@@ -159,13 +161,20 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             if straight
             else f.load_cycles + (max(0.0, l1 - _loop_overlap(gemm, config, gpu)) if by_registers else 0)
         ),
-        "epilogue_cycles": round(f.epilogue_cycles),
+        "epilogue_cycles": round(f.epilogue_cycles + _turn_cycles(gemm, config, gpu)),
         "fused_cycles": fused,
         "end_cycles": 0,
         "floor_x16": round(16 * (direct.warp_cycles(gemm, config, gpu) if straight else in_turn)),
         "merge_cycles": merge,
         "scatter_cycles": round(gpu.l2.jitter_cycles),
     }
+
+
+def _turn_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
+    """Cycles that a slice waits at most for the others of its tile, where they add to C one after another."""
+    if not (config.split_in_place and adds_in_turn(config)):
+        return 0.0
+    return (slices(gemm, config)[2] - 1) * gpu.attention.combine_slice_us * gpu.activity.active_mhz
 
 
 def _issue_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, l1: float) -> float:

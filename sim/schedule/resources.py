@@ -308,7 +308,7 @@ def _check_units(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
         raise refused(f"mma = {config.mma!r}", allowed)
     if config.mma in ("wgmma", "tcgen05") and gemm.dtype == "fp64":
         raise refused(f"mma = {config.mma!r}", "mma_sync or fma for fp64")
-    rate = flops_per_clk_per_sm(config.mma, gemm.dtype, gpu)
+    rate = flops_per_clk_per_sm(config.mma, multiplied_dtype(config, gemm), gpu)
     if rate <= 0:
         unit = "CUDA cores" if config.mma == "fma" else "tensor cores"
         have = ", ".join(types_of(config.mma, gpu)) or "none"
@@ -335,6 +335,13 @@ def check_dtype(gemm: Gemm, gpu: Gpu) -> None:
         units = ((tensor, "tensor"), (cuda_core, "CUDA"))
         have = "; ".join(f"{', '.join(types)} on {unit} cores" for types, unit in units if types)
         raise ConfigError(f"dtype = {gemm.dtype!r}: {gpu.name} has no {gemm.dtype}; it has {have} (workload gemm)")
+
+
+def multiplied_dtype(config: KernelConfig, gemm: Gemm) -> str:
+    """The type in which a kernel multiplies: of bf16 and tf32, and of all that goes straight into registers, CUDA cores
+    make fp32 first."""
+    short = gemm.dtype in ("bf16", "tf32") or (config.loads == "direct" and gemm.dtype == "fp16")
+    return "fp32" if config.mma == "fma" and short else gemm.dtype
 
 
 def flops_per_clk_per_sm(mma: str, dtype: str, gpu: Gpu) -> float:
