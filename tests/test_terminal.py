@@ -17,7 +17,8 @@ from hwmodels.catalog import resolved
 from sim.result import Result
 from tests.sample_result import reduction_kernel, sample_config, sample_kernel, sample_result
 from viz.explain import CHART_WIDTH, explain, print_explanation
-from viz.terminal import print_gpu, print_gpus, print_result, to_json
+from viz.gpu_tables import print_gpu, print_gpus
+from viz.terminal import print_result, to_json
 
 JSON_KEYS = [
     "time_us",

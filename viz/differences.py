@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from viz.terminal import aligned, grids, show, value_text, write_lines
+from viz.gpu_tables import aligned, value_text
+from viz.terminal import grids, show, write_lines
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -7,19 +7,19 @@ import json
 import typer
 
 from hwmodels.catalog import differences, list_gpus, load_gpu, rows
-from viz import terminal
+from viz import gpu_tables
 from viz.commands.console import console
 from viz.differences import print_differences
 
 
 def list_all() -> None:
     """One line for each shipped GPU."""
-    terminal.print_gpus([load_gpu(name) for name in list_gpus()], console())
+    gpu_tables.print_gpus([load_gpu(name) for name in list_gpus()], console())
 
 
 def show(name: str, sets: list[str]) -> None:
     """Every value of one GPU. Raises `ConfigError` for a GPU or value that is refused."""
-    terminal.print_gpu(rows(load_gpu(name, sets)), console())
+    gpu_tables.print_gpu(rows(load_gpu(name, sets)), console())
 
 
 def compare(first: str, second: str, as_json: bool) -> None:

@@ -9,7 +9,8 @@ import typer
 
 from viz import words
 from viz.commands.console import console
-from viz.terminal import grid, grids, show, value_text
+from viz.gpu_tables import value_text
+from viz.terminal import grid, grids, show
 from workloads.models.catalog import list_models, load_model
 from workloads.models.counts import active_parameters, describe, kv_bytes_per_token, parameters
 
