@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -144,4 +145,9 @@ def _joules(kernels: Sequence[KernelResult]) -> float:
 
 
 def _moved(kernels: Sequence[KernelResult]) -> dict[str, int]:
-    return {level: sum(sum(kernel.bytes.get(level, {}).values()) for kernel in kernels) for level in LEVELS}
+    counts = Counter(map(id, kernels))
+    different = {id(kernel): kernel for kernel in kernels}.items()
+    return {
+        level: sum(counts[key] * sum(kernel.bytes.get(level, {}).values()) for key, kernel in different)
+        for level in LEVELS
+    }

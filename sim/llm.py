@@ -182,8 +182,10 @@ class LlmResult:
 
     def by_limiter(self) -> tuple[Share, ...]:
         """The shown step by what limits each kernel, longest first."""
-        each = ((limiter_of(kernel), (kernel,), 0) for ran in self.shown.ran for kernel in ran.kernels)
-        return _shares(each)
+        kernels = [kernel for ran in self.shown.ran for kernel in ran.kernels]
+        different = {id(kernel): kernel for kernel in kernels}  # layers share theirs
+        limiters = {key: limiter_of(kernel) for key, kernel in different.items()}
+        return _shares((limiters[id(kernel)], (kernel,), 0) for kernel in kernels)
 
 
 def operation_name(ran: Ran) -> str:
