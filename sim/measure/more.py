@@ -1,5 +1,5 @@
 """What older tables leave open: gemm_more, gemm_odd, gemm_short, gemm_again, gemm_spaced, gemm_fp64,
-counters_more, counters_odd, counters_launch, counters_wide, tile_more, tile_again.
+counters_more, counters_odd, counters_launch, counters_wide, tile_more, tile_choice, tile_again.
 
 Layers of other models, to judge by; rows of A, B and C that start at every offset into a sector and a
 line; products that get older kernels: fp32, and rows that TMA does not take; matrices read once at growing sizes;
@@ -76,6 +76,8 @@ LAUNCHED = {
 """As counters.METRICS: what the launch asked for; 0 CTAs where it named no cluster. Bytes of shared memory a CTA."""
 TILE_SHAPES = ((2048, 6144, 3072), (128, 8192, 8192))
 TILE_STEP = 2
+CHOSEN_SHAPES = ((8192, 1024, 4096), (256, 8192, 8192), (1024, 14336, 4096), (32, 12288, 4096), (6144, 3072, 1024))
+"""m, n, k at which every tile is measured, to see how good a chosen one is."""
 
 
 def pitches() -> list[shapes.Shape]:
@@ -136,6 +138,13 @@ def _counters(quick: bool) -> list[Case]:
     cases = [counters.case("cublas", *shape, "bf16") for shape in dict.fromkeys(found)]
     cases += [counters.case("cublas", m, n, k, "tf32") for m in COUNTED["tf32"] for n, k in list(LAYERS.values())[:4]]
     return cases[::16] if quick else cases
+
+
+def _every_tile(quick: bool) -> list[Case]:
+    found = [
+        dict(zip("mnk", s, strict=True)) | t for s in CHOSEN_SHAPES for t in tiles.tiles() if tiles.worthwhile(s, t)
+    ]
+    return found[::48] if quick else found
 
 
 def _tiles(quick: bool) -> list[Case]:
@@ -253,4 +262,5 @@ TABLES = (
         tiles.TABLE, name="tile_again", about="as tile_sweep: every second tile of today's cases", cases=_tile_again
     ),
     replace(tiles.TABLE, name="tile_more", about="as tile_sweep: two further shapes", cases=_tiles),
+    replace(tiles.TABLE, name="tile_choice", about="as tile_sweep: every tile of five shapes", cases=_every_tile),
 )
