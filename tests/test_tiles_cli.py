@@ -124,3 +124,41 @@ def test_the_table_has_every_configuration(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_refused_in_one_line(args: tuple[str, ...], said: str) -> None:
     assert said in one_error(tilewalk("tiles", *args))
+
+
+# Why one beats another.
+def test_ranks_and_names_are_explained_alike() -> None:
+    best = ranking("--top", "3")["configurations"]
+    by_rank = explanation("1", "3")
+    assert by_rank == explanation(best[2]["name"], best[0]["name"])
+    assert by_rank["a"]["name"] == best[0]["name"]
+    assert by_rank["difference_us"] == pytest.approx(best[2]["time_us"] - best[0]["time_us"])
+
+
+def explanation(one: str, other: str) -> dict[str, Any]:
+    """What `tiles --explain ONE OTHER --json` holds of it."""
+    found: dict[str, Any] = json.loads(tilewalk("tiles", *SIZES, "--explain", one, other, "--json").stdout)
+    assert found["gpu"] == "h200_sxm"
+    return dict(found["explanation"])
+
+
+def test_an_explanation_has_sentences_and_two_tables() -> None:
+    done = tilewalk("tiles", *SIZES, "--explain", "1", "9")
+    assert done.stdout.startswith("A beats B by ")
+    for text in ("µs of CTA-slot time", "together", "HBM", "tensor cores busy", "CTAs (warps) an SM", "SM clock"):
+        assert text in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("0", "1"), "--explain = '0': must be an integer from 1 to"),
+        (("1", "99999"), "--explain = '99999'"),
+        (("1", "persistent_1x1x1"), "--explain = 'persistent_1x1x1': must be a rank or the name of a configuration"),
+        (("1",), "requires 2 arguments"),
+        (("1", "2", "--csv", "tiles.csv"), "--explain with --csv"),
+    ],
+)
+def test_what_cannot_be_explained_is_refused(args: tuple[str, ...], said: str) -> None:
+    assert said in one_error(tilewalk("tiles", *SIZES, "--explain", *args))

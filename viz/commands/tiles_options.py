@@ -22,5 +22,8 @@ class TilesOptions(ProductOptions):
     threads: Annotated[Word, option("Simulate so many at a time; as many as there are cores where not given", "N")] = (
         None
     )
+    explain: Annotated[
+        tuple[str, str] | None, option("Say why one beats another: two ranks, or names as printed", "A B")
+    ] = None
     csv: Annotated[Word, option("Write every configuration, simulated or left out, as a table", "FILE")] = None
     json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False

@@ -20,6 +20,7 @@ from sim.tile_rows import TileRow, left_out_by, rank_of, row, rows
 from sim.tiles import TileSearch
 from viz import files, levels, words
 from viz.terminal import expected_error_text, facts, grids, show
+from workloads.gemm import Gemm
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -138,8 +139,7 @@ def to_json(ranking: Ranking) -> dict[str, Any]:
     found, library = ranking.found, ranking.library
     best_s = found.best.time_s
     return {
-        "workload": found.gemm.describe(),
-        "gpu": ranking.gpu.name,
+        **about(found.gemm, ranking.gpu),
         "n_fit": found.n_configs,
         "n_simulated": len(found.calls),
         "left_out": {
@@ -150,8 +150,12 @@ def to_json(ranking: Ranking) -> dict[str, Any]:
         "configurations": [{"rank": i, **row_json(each)} for i, each in enumerate(rows(found)[: ranking.n_shown], 1)],
         "library": {"rank": rank_of(library, found), **row_json(row(library, best_s))} if library else None,
         "expected_error": ranking.expected_error,
-        "schema": SCHEMA,
     }
+
+
+def about(gemm: Gemm, gpu: Gpu) -> dict[str, Any]:
+    """What every such object begins with."""
+    return {"workload": gemm.describe(), "gpu": gpu.name, "schema": SCHEMA}
 
 
 def row_json(each: TileRow) -> dict[str, Any]:
