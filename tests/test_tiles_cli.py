@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
+import runpy
+import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from hwmodels.catalog import load_gpu
+from sim.schedule.config import KernelConfig
+from sim.schedule.launches import PLAIN
 from sim.schedule.menu import menu
 from sim.tiles import every
 from tests.command_line import one_error, tilewalk
+from viz.tiles.exports import _arguments
 from workloads.gemm import Gemm
 
 SIZES = ("256", "512", "1024")
@@ -162,3 +169,71 @@ def test_an_explanation_has_sentences_and_two_tables() -> None:
 )
 def test_what_cannot_be_explained_is_refused(args: tuple[str, ...], said: str) -> None:
     assert said in one_error(tilewalk("tiles", *SIZES, "--explain", *args))
+
+
+# For other tools.
+def exported(target: str, path: Path, *args: str) -> tuple[list[dict[str, Any]], str]:
+    """The best, and what was said on stderr of those left out."""
+    done = tilewalk("tiles", *SIZES, "--export", target, str(path), "--json", *args)
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)["configurations"], done.stderr
+
+
+def test_triton_reads_the_best_multistage_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Config:
+        def __init__(self, sizes: dict[str, int], num_stages: int, num_warps: int) -> None:
+            self.all = (*sizes.values(), num_stages, num_warps)
+
+    monkeypatch.setitem(sys.modules, "triton", SimpleNamespace(Config=Config))
+    path = tmp_path / "configs.py"
+    best, said = exported("triton", path, "--family", "multistage")
+    found = runpy.run_path(str(path))["CONFIGS"]
+    fields = ("block_m", "block_n", "block_k", "group", "stages", "warps")
+    assert [config.all for config in found] == [tuple(each[name] for name in fields) for each in best]
+    assert said == ""
+    assert f"# {best[0]['name']}: " in path.read_text(encoding="utf-8")
+
+
+def test_cutlass_gets_a_line_of_arguments_for_each(tmp_path: Path) -> None:
+    path = tmp_path / "arguments.txt"
+    best, said = exported("cutlass", path, "--top", "40")
+    lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if not line.startswith("#")]
+    assert f"arguments.txt: {40 - len(lines)} of the best 40 left out, not for cutlass" in said
+    assert all(word.startswith("--") and "=" in word for line in lines for word in line)
+    first = dict(word.removeprefix("--").split("=", 1) for word in lines[0])
+    kept = next(each for each in best if each["loads"] == "tma" or each["mma"] == "mma_sync")
+    assert {int(first["cta_m"]), int(first["cta_n"])} == {kept["block_m"], kept["block_n"]}
+    assert int(first["cta_k"]) == kept["block_k"]
+
+
+def test_a_transposed_tile_is_asked_of_cutlass_as_the_transposed_product() -> None:
+    gemm = Gemm(16, 512, 1024)
+    config = KernelConfig(
+        "persistent", 16, 64, 64, 8, 12, cluster_m=1, cluster_n=2, raster="n", group=5, loads="tma",
+        pingpong=True, mma_m_along="n",
+    )  # fmt: skip
+    found = _arguments(config, gemm)
+    assert (found["m"], found["n"], found["cta_m"], found["cta_n"]) == (512, 16, 64, 16)
+    assert (found["cluster_m"], found["cluster_n"]) == (2, 1)
+    assert (found["A"], found["B"], found["C"]) == ("bf16:row", "bf16:column", "bf16:column")
+    assert (found["raster_order"], found["swizzle_size"]) == ("N", 4)
+    plain = _arguments(replace(config, mma_m_along="m", group=PLAIN, block_m=64), Gemm(64, 512, 1024, layout="nt"))
+    assert (plain["A"], plain["B"], plain["raster_order"]) == ("bf16:column", "bf16:row", "N")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("tvm", "x.py"), "--export = 'tvm': must be one of triton, cutlass"),
+        (("triton", "no/such/folder/x.py"), "--export"),
+    ],
+)
+def test_exports_that_cannot_be_are_refused(args: tuple[str, ...], said: str) -> None:
+    assert said in one_error(tilewalk("tiles", *SIZES, "--export", *args))
+
+
+def test_where_triton_has_none_of_the_best_nothing_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "configs.py"
+    said = one_error(tilewalk("tiles", *SIZES, "--top", "1", "--family", "persistent", "--export", "triton", str(path)))
+    assert "none of the best 1 can be expressed; --family multistage" in said
+    assert not path.exists()

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from viz.tiles.terminal import Ranking
     from workloads.gemm import Gemm
 
+EXPORTS = ("triton", "cutlass")
 MOST_TOP, MOST_THREADS = 100_000, 1024
 
 
@@ -45,7 +46,9 @@ class Request:
 
 def tiles(options: TilesOptions) -> None:
     """Print the ranking, or why one beats another. Raises `ConfigError`."""
-    files = outputs.checked({name: getattr(options, name) for name in WRITERS})
+    target, export = options.export or (None, None)
+    choice("--export", target, EXPORTS)
+    files = outputs.checked({"csv": options.csv, "export": export})
     asked = request(options)
     if options.explain is not None:
         _explain(asked, options, files)
@@ -54,7 +57,7 @@ def tiles(options: TilesOptions) -> None:
         ranking = in_background(lambda: ranked(asked, options.every, status))
         for name, path in files.items():
             status.text, status.total = f"writing {path.name}", None
-            WRITERS[name](ranking, path)
+            WRITERS[name](ranking, path, options)
     from viz.commands.console import console
     from viz.tiles.terminal import print_ranking, to_json
 
@@ -152,10 +155,23 @@ def _named(text: str, asked: Request, configs: Sequence[KernelConfig]) -> Kernel
     raise refused("--explain", text, f"a rank or the name of a configuration that fits{hint}")
 
 
-def _write_csv(ranking: Ranking, path: Path) -> None:
+def _write_csv(ranking: Ranking, path: Path, options: TilesOptions) -> None:
     from viz.tiles.terminal import write_csv
 
     write_csv(ranking, path)
 
 
-WRITERS: dict[str, Callable[[Ranking, Path], None]] = {"csv": _write_csv}
+def _write_export(ranking: Ranking, path: Path, options: TilesOptions) -> None:
+    from sim.tile_rows import rows
+    from viz.tiles.exports import write_export
+
+    target, _ = options.export or ("", "")
+    best = rows(ranking.found)[: ranking.n_shown]
+    left_out = write_export(target, ranking.found.gemm, ranking.gpu.label, best, path)
+    if left_out:
+        typer.echo(
+            f"tilewalk: {path.name}: {left_out:,} of the best {len(best):,} left out, not for {target}", err=True
+        )
+
+
+WRITERS: dict[str, Callable[[Ranking, Path, TilesOptions], None]] = {"csv": _write_csv, "export": _write_export}

@@ -25,5 +25,9 @@ class TilesOptions(ProductOptions):
     explain: Annotated[
         tuple[str, str] | None, option("Say why one beats another: two ranks, or names as printed", "A B")
     ] = None
+    export: Annotated[
+        tuple[str, str] | None,
+        option("Write the best for triton (.py) or cutlass (arguments of cutlass_profiler)", "TARGET FILE"),
+    ] = None
     csv: Annotated[Word, option("Write every configuration, simulated or left out, as a table", "FILE")] = None
     json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False
