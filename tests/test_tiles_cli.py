@@ -17,9 +17,13 @@ from hwmodels.catalog import load_gpu
 from sim.schedule.config import KernelConfig
 from sim.schedule.launches import PLAIN
 from sim.schedule.menu import menu
-from sim.tiles import every
+from sim.tiles import every, search
 from tests.command_line import one_error, tilewalk
+from viz.commands.progress import Status
+from viz.commands.tiles_options import TilesOptions
+from viz.commands.tiles_request import pictured, ranked, request
 from viz.tiles.exports import _arguments
+from viz.tiles.figure import figure
 from workloads.gemm import Gemm
 
 SIZES = ("256", "512", "1024")
@@ -237,3 +241,49 @@ def test_where_triton_has_none_of_the_best_nothing_is_written(tmp_path: Path) ->
     said = one_error(tilewalk("tiles", *SIZES, "--top", "1", "--family", "persistent", "--export", "triton", str(path)))
     assert "none of the best 1 can be expressed; --family multistage" in said
     assert not path.exists()
+
+
+# The Pareto front and the figure.
+def test_a_front_simulates_all_and_is_told(tmp_path: Path) -> None:
+    found = ranking("--family", "multistage", "--pareto", "time,smem")
+    assert found["left_out"]["n"] == 0
+    assert found["pareto"]["against"] == "smem_bytes"
+    front = found["pareto"]["front"]
+    assert front[0]["rank"] == 1
+    assert [each["smem_bytes"] for each in front] == sorted((each["smem_bytes"] for each in front), reverse=True)
+    done = tilewalk("tiles", *SIZES, "--family", "multistage", "--pareto", "smem", "--top", "2")
+    assert f"Time against shared memory of a CTA: {len(front)} configurations that none beats in both" in done.stdout
+
+
+def test_the_figure_is_drawn_whole(tmp_path: Path) -> None:
+    path = tmp_path / "tiles.png"
+    done = tilewalk("tiles", "64", "64", "128", "--gpu", "t4", "--dtype", "fp16", "--figure", str(path))
+    assert done.exit_code == 0, done.stderr
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert [each.name for each in tmp_path.iterdir()] == ["tiles.png"]
+
+
+def test_what_the_figure_shows_was_simulated() -> None:
+    asked = request(TilesOptions(*SIZES, family="multistage"))
+    ranks = ranked(asked, Status())
+    picture = pictured(asked, ranks, Status())
+    configs = menu(load_gpu("h200_sxm"), "multistage", Gemm(256, 512, 1024))
+    assert picture.cells.keys() == {(config.block_m, config.block_n) for config in configs}
+    assert min(each.time_s for each in picture.cells.values()) == ranks.rows[0].time_s
+    texts = [text.get_text() for ax in figure(picture).axes for text in ax.texts]
+    assert len(texts) >= len(picture.cells)
+    for cell, each in picture.cells.items():
+        alone = [config for config in configs if (config.block_m, config.block_n) == cell]
+        assert search(Gemm(256, 512, 1024), load_gpu("h200_sxm"), alone, best=1).best.time_s == each.time_s
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (("--pareto", "time,beauty"), "--pareto = 'beauty': must be one of smem, registers, l2, energy"),
+        (("--figure", "tiles.gif"), "--figure"),
+        (("--figure", "tiles.png", "--csv", "tiles.png"), "another file"),
+    ],
+)
+def test_pictures_that_cannot_be_are_refused(args: tuple[str, ...], said: str) -> None:
+    assert said in one_error(tilewalk("tiles", *SIZES, *args))

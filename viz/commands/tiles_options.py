@@ -25,6 +25,13 @@ class TilesOptions(ProductOptions):
     explain: Annotated[
         tuple[str, str] | None, option("Say why one beats another: two ranks, or names as printed", "A B")
     ] = None
+    pareto: Annotated[
+        Word,
+        option("Show which none beats in time and in smem, registers, l2 or energy; simulates all", "time,WHAT"),
+    ] = None
+    figure: Annotated[
+        Word, option("Draw best times by tile, slices through the best, the front into a .png, .svg or .pdf", "FILE")
+    ] = None
     export: Annotated[
         tuple[str, str] | None,
         option("Write the best for triton (.py) or cutlass (arguments of cutlass_profiler)", "TARGET FILE"),
