@@ -287,3 +287,98 @@ def test_what_the_figure_shows_was_simulated() -> None:
 )
 def test_pictures_that_cannot_be_are_refused(args: tuple[str, ...], said: str) -> None:
     assert said in one_error(tilewalk("tiles", *SIZES, *args))
+
+
+# Many products.
+TABLE = "m,n,k,batch,dtype,count\n16,1024,512,,,5\n256,512,512,2,fp16,\n\n128,384,1024,,,2\n"
+
+
+def table(tmp_path: Path, text: str) -> str:
+    path = tmp_path / "shapes.csv"
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def test_a_table_of_shapes_gets_the_best_of_each_and_a_set(tmp_path: Path) -> None:
+    path = tmp_path / "best.csv"
+    args = ("tiles", "--shapes", table(tmp_path, TABLE), "--at-most", "2", "--csv", str(path), "--json")
+    found = json.loads(tilewalk(*args).stdout)
+    works = [each["workload"] for each in found["gemms"]]
+    assert [(w["m"], w["n"], w["k"], w["batch"], w["dtype"]) for w in works] == [
+        (16, 1024, 512, 1, "bf16"),
+        (256, 512, 512, 2, "fp16"),
+        (128, 384, 1024, 1, "bf16"),
+    ]
+    assert [each["count"] for each in found["gemms"]] == [5, 1, 2]
+    alone = json.loads(tilewalk("tiles", "128", "384", "1024", "--top", "1", "--json").stdout)
+    assert found["gemms"][2]["best"]["name"] == alone["configurations"][0]["name"]
+    assert len(found["set"]["configurations"]) <= 2
+    assert found["set"]["loss"] >= 0
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["name"] for row in rows] == [each["best"]["name"] for each in found["gemms"]]
+    assert {row["set_name"] for row in rows} == set(found["set"]["configurations"])
+
+
+def test_the_options_of_the_product_hold_where_a_row_does_not_say(tmp_path: Path) -> None:
+    text = "m,n,k,layout,epilogue\n64,64,64,nn,\n64,64,64,,bias\n"
+    args = ("tiles", "--shapes", table(tmp_path, text), "--dtype", "fp16", "--l2", "warm", "--json")
+    works = [each["workload"] for each in json.loads(tilewalk(*args).stdout)["gemms"]]
+    assert [(w["layout"], w["epilogue"]) for w in works] == [("nn", "none"), ("tn", "bias")]
+    assert {(w["dtype"], w["l2"]) for w in works} == {("fp16", "warm")}
+
+
+def test_a_model_is_searched_at_several_batch_sizes() -> None:
+    done = tilewalk(
+        "tiles", "--model", "gpt2", "--phase", "decode", "--batch", "1,4", "--context", "64", "--at-most", "2"
+    )
+    assert done.exit_code == 0, done.stderr
+    assert done.stdout.startswith("10 GEMMs of gpt2, decode, batches 1, 4 on NVIDIA H200")
+    assert "2 configurations that serve all: " in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("m,n\n1,2\n", "line 1: column 'k' is missing"),
+        ("m,n,k,tile\n1,2,3,4\n", "line 1: column 'tile'"),
+        ("m,n,k,m\n1,2,3,4\n", "line 1: column 'm'"),
+        ("m,n,k\n1,2,3\n4,x,6\n", "line 3: N = 'x'"),
+        ("m,n,k\n1,2,3\n\n4,,6\n", "line 4: n: missing"),
+        ("m,n,k\n1,2\n", "line 2: 2 cells, must be 3"),
+        ("m,n,k,dtype\n1,2,3,bf15\n", "line 2: dtype = 'bf15'"),
+        ("m,n,k,count\n1,2,3,0\n", "line 2: count = '0'"),
+        ("m,n,k\n", "has no rows"),
+        ("", "line 1: column 'm' is missing"),
+        ("m,n,k\n1,2,\udcff\n", "can be read"),
+    ],
+)
+def test_bad_rows_are_named_by_their_line(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "shapes.csv"
+    path.write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert said in one_error(tilewalk("tiles", "--shapes", str(path)))
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        ((), "M N K: must be given, or --shapes or --model"),
+        (("1", "2"), "M N K: must be given"),
+        ((*SIZES, "--at-most", "2"), "--at-most: needs --shapes or --model"),
+        ((*SIZES, "--phase", "decode"), "--phase: needs --model"),
+        (("--shapes", "none.csv"), "--shapes = 'none.csv': must be a table that can be read"),
+        (("--shapes", "x.csv", "--model", "gpt2"), "--model with --shapes"),
+        (("--shapes", "x.csv", "--tokens", "5"), "--shapes with --tokens"),
+        (("--model", "gpt2", "--figure", "x.png"), "--model with --figure"),
+        (("--model", "gpt2", "--all"), "--model with --all"),
+        ((*SIZES, "--model", "gpt2"), "--model with M N K"),
+        (("--model", "gpt2", "--layout", "nn"), "--model with --layout"),
+        (("--model", "gpt2", "--phase", "dreaming"), "--phase = 'dreaming'"),
+        (("--model", "gpt2", "--batch", "1,x"), "--batch = 'x'"),
+        (("--model", "gpt2", "--at-most", "0"), "--at-most = '0'"),
+        (("--model", "gpt9"), "gpt9"),
+    ],
+)
+def test_many_that_cannot_be_are_refused(args: tuple[str, ...], said: str) -> None:
+    assert said in one_error(tilewalk("tiles", *args))

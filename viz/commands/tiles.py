@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
+from hwmodels.errors import ConfigError
 from viz.commands import outputs
 from viz.commands.progress import Status, in_background, telling
 from viz.commands.request import contradiction
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from viz.tiles.terminal import Ranking
 
 EXPORTS = ("triton", "cutlass")
+FOR_MANY = {"at_most": "--shapes or --model", **dict.fromkeys(("phase", "tokens", "context"), "--model")}
+"""Options that one product does not have -> what they go with."""
 
 
 class Found(NamedTuple):
@@ -32,7 +35,13 @@ class Found(NamedTuple):
 
 
 def tiles(options: TilesOptions) -> None:
-    """Print the ranking, or why one beats another. Raises `ConfigError`."""
+    """Print the ranking, or why one beats another, or the best of many products. Raises `ConfigError`."""
+    if options.shapes is not None or options.model is not None:
+        from viz.commands.tile_sets import tile_sets
+
+        tile_sets(options)
+        return
+    _refuse_what_is_for_many(options)
     target, export = options.export or (None, None)
     choice("--export", target, EXPORTS)
     files = outputs.checked({"figure": options.figure, "csv": options.csv, "export": export})
@@ -54,6 +63,15 @@ def tiles(options: TilesOptions) -> None:
         typer.echo(json.dumps(to_json(found.ranking)))
     else:
         print_ranking(found.ranking, console())
+
+
+def _refuse_what_is_for_many(options: TilesOptions) -> None:
+    """Raise `ConfigError` for sizes that are missing, and options that need --shapes or --model."""
+    if not (options.m and options.n and options.k):
+        raise ConfigError("M N K: must be given, or --shapes or --model (command line)")
+    for name, needs in FOR_MANY.items():
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--{name.replace('_', '-')}: needs {needs} (command line)")
 
 
 def _explain(asked: Request, options: TilesOptions, files: Mapping[str, Path]) -> None:

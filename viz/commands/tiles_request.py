@@ -47,19 +47,35 @@ class Request:
 
 def request(options: TilesOptions) -> Request:
     """Everything that is to be searched. Raises `ConfigError` for the first thing that is wrong."""
-    family = choice("--family", options.family, ANY_FAMILY)
     best = integer("--top", options.top, MOST_TOP)
-    threads = optional_integer("--threads", options.threads, MOST_THREADS)
     against = choice("--pareto", options.pareto and options.pareto.removeprefix(FIRST), AGAINST)
-    keywords, gemm, gpu = how(options), workload(options), load_gpu(options.gpu, options.sets or ())
-    from sim.call import Options, check_options
+    family, threads, simulated = family_of(options), threads_of(options), simulated_as(options)
+    gemm, gpu = workload(options), load_gpu(options.gpu, options.sets or ())
     from sim.launch import check_memory
 
-    simulated = Options(**{**keywords, "without": frozenset(keywords["without"])})
-    check_options(simulated)
     check_memory(gemm, gpu, stream_weights=False)
-    every = options.every or against is not None
-    return Request(gemm, gpu, simulated, None if family == ALL else family, best, every, against, threads)
+    return Request(gemm, gpu, simulated, family, best, options.every or against is not None, against, threads)
+
+
+def family_of(options: TilesOptions) -> str | None:
+    """None for all."""
+    family = choice("--family", options.family, ANY_FAMILY)
+    return None if family == ALL else family
+
+
+def threads_of(options: TilesOptions) -> int | None:
+    """None for as many as there are cores."""
+    return optional_integer("--threads", options.threads, MOST_THREADS)
+
+
+def simulated_as(options: TilesOptions) -> Options:
+    """How kernels are simulated. Raises `ConfigError`."""
+    keywords = how(options)
+    from sim.call import Options, check_options
+
+    found = Options(**{**keywords, "without": frozenset(keywords["without"])})
+    check_options(found)
+    return found
 
 
 def ranked(asked: Request, status: Status) -> Ranking:
