@@ -97,7 +97,11 @@ def _computing(found: TileDifference) -> str:
     padding = [1 / useful_share(call) for _, call in _sides(found)]
     if abs(padding[1] - padding[0]) > SAME:
         texts.append(f"padding makes {padding[1]:.2f} of the product's FLOPs of it, of A {padding[0]:.2f}")
-    texts.append(_compared(found, lambda call: call.main.utilisation["tensor"], words.percent_text, "of the time busy"))
+    held = [call.plan.occupancy.ctas_per_sm for _, call in _sides(found)]
+    if held[0] != held[1]:
+        texts.append(f"{words.plural(held[1], 'CTA')} an SM where A has {held[0]}")
+    busy = _compared(found, lambda call: call.main.utilisation["tensor"], words.percent_text, "of the time")
+    texts.append(f"{_busy_unit(found.second)} busy {busy}")
     return "; ".join(texts)
 
 

@@ -164,20 +164,18 @@ def _draw_slice(ax: Axes, found: Slice, scale: float) -> None:
 
 
 def _mark_cliff(ax: Axes, cliff: Cliff, found: Slice) -> None:
-    """A dashed line before the value with its name along it; where nothing fits any more, the ground is grey."""
-    x = cliff.i_point - 0.5
+    """A dashed line before the value with its name along it, on the side where the curve is lower; where nothing fits
+    any more, the ground is grey."""
+    x, before, after = cliff.i_point - 0.5, found.points[cliff.i_point - 1].row, found.points[cliff.i_point].row
     ax.axvline(x, color=palette.MUTED, linewidth=0.8, linestyle=(0, (4, 2)), zorder=0)
-    if found.points[cliff.i_point].row is None:
+    if after is None:
         ax.axvspan(x, len(found.points) - 0.5, color=palette.IDLE, zorder=-1, linewidth=0)
+    left = before is not None and after is not None and after.time_s > before.time_s
     room = 0.97 * palette.size_inches(ax)[1] * 72
     size = min(0.75 * SIZE, room / palette.text_width_points(cliff.name, 1.0))
-    style: dict[str, Any] = {"fontsize": size, "color": palette.INK, "rotation": 90, "va": "top", "ha": "left"}
-    behind = {"facecolor": palette.PAPER, "edgecolor": "none", "alpha": 0.8, "pad": 0.3}
-    grey = found.points[cliff.i_point].row is None
-    ax.annotate(
-        cliff.name, (x, 0.99), (2, 0), xycoords=ax.get_xaxis_transform(), textcoords="offset points",
-        bbox=None if grey else behind, zorder=1, **style,
-    )  # fmt: skip
+    style: dict[str, Any] = {"fontsize": size, "color": palette.INK, "rotation": 90, "va": "top", "zorder": 1}
+    at: dict[str, Any] = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
+    ax.annotate(cliff.name, (x, 0.99), (-2 if left else 2, 0), ha="right" if left else "left", **at, **style)
 
 
 # The Pareto front.

@@ -96,14 +96,14 @@ def _front(ranking: Ranking, against: str, width: int) -> Iterator[RenderableTyp
 
     n_front = words.plural(len(ranking.front), "configuration")
     yield Text(f"Time against {AGAINST_WORDS[against]}: {n_front} that none beats in both", style="bold")
-    heads = (*HEADS[:4], (AGAINST_WORDS[against], "right"))
+    heads = (*HEADS[:4], (AGAINST_WORDS[against][0].upper() + AGAINST_WORDS[against][1:], "right"))
     ranks = {each: str(i) for i, each in enumerate(ranking.rows, 1)}
     field = AGAINST[against]
     cells = []
     for each in ranking.front:
         name, time, behind, *_ = ranking_cells(each)
         cells.append((ranks[each], name, time, behind, amount_text(against, getattr(each, field))))
-    yield from grids(heads, cells, width, folded=True)
+    yield from grids(heads, cells, width)
 
 
 def amount_text(against: str, amount: float) -> str:
