@@ -124,15 +124,17 @@ def _why(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> str:
 
 
 def _cliff(before: Point, after: Point) -> str:
-    """What changes from one value to the next, if anything does at once."""
+    """What changes from one value to the next, if anything does at once. A step of occupancy changes waves, too, which
+    is not said again."""
     if before.row is None or after.row is None:
         return after.refused or before.refused
     one, other = before.row, after.row
-    if one.ctas_per_sm != other.ctas_per_sm:
-        return f"occupancy step: {one.ctas_per_sm} to {other.ctas_per_sm} CTAs an SM"
     waves = math.ceil(one.waves), math.ceil(other.waves)
-    if waves[0] != waves[1]:
-        return f"wave boundary: {waves[0]} to {waves[1]} waves"
+    names = []
     if bool(one.spill_bytes) != bool(other.spill_bytes):
-        return "register spill" if other.spill_bytes else "end of the register spill"
-    return ""
+        names.append("register spill" if other.spill_bytes else "end of the register spill")
+    if one.ctas_per_sm != other.ctas_per_sm:
+        names.append(f"occupancy step: {one.ctas_per_sm} to {other.ctas_per_sm} CTAs an SM")
+    elif waves[0] != waves[1]:
+        names.append(f"wave boundary: {waves[0]} to {waves[1]} waves")
+    return ", ".join(names)

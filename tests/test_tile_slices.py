@@ -101,10 +101,12 @@ def test_occupancy_steps_and_wave_boundaries_are_where_they_change() -> None:
 
 def test_spills_are_named() -> None:
     config = KernelConfig("multistage", 128, 256, 32, 3, 8, mma="mma_sync", group=8)
-    warps = through(Gemm(1024, 1024, 256), config, "a100_sxm_80gb")["warps"]
-    assert "end of the register spill" in {cliff.name for cliff in warps.cliffs} or any(
-        cliff.name.startswith("occupancy step") for cliff in warps.cliffs
-    )
+    warps = through(Gemm(256, 512, 256, dtype="fp16"), config, "a100_sxm_80gb")["warps"]
+    spilled = [point.row is not None and point.row.spill_bytes > 0 for point in warps.points]
+    assert (spilled[0], spilled[-1]) == (True, False)
+    ends = next(cliff for cliff in warps.cliffs if "end of the register spill" in cliff.name)
+    assert spilled[ends.i_point - 1 : ends.i_point + 1] == [True, False]
+    assert "occupancy step: 2 to 1 CTAs an SM" in ends.name
 
 
 def test_warp_specialised_kernels_have_clusters_for_warps() -> None:

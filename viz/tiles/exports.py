@@ -139,6 +139,10 @@ Able = Callable[[KernelConfig, Gemm], bool]
 Written = Callable[[Gemm, str, Sequence[TileRow]], str]
 TARGETS: dict[str, tuple[Able, Written, str]] = {
     "triton": (_in_triton, _triton, "--family multistage has what Triton compiles"),
-    "cutlass": (_in_cutlass, _cutlass, "--top with a larger number may reach some"),
+    "cutlass": (
+        _in_cutlass,
+        _cutlass,
+        "it takes dense operands, and of warp-specialised tiles those with whole 64 rows: try a larger --top",
+    ),
 }
 """Target -> what it can express, the text of a file, and what to do where it can express none."""
