@@ -2,7 +2,8 @@
 
 Configurations are taken in order of their lower bound (`sim.lower_bound`), a batch at a time. What is bounded above the
 last of the best so far cannot become one of them, and neither can any after it: the answer is that of simulating all,
-which a test compares. Batches do not hang on the number of threads, so that what is simulated does not either.
+which a test compares. Batches do not hang on the number of threads, so that what is simulated does not either; where
+few are wanted, they are small, as fewer are then simulated in vain.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from workloads.checks import check_integer
 from workloads.gemm import Gemm
 
 BEST = 10
-BATCH = 8
+BATCH, LEAST_BATCH = 8, 2
 SAMPLED_MARGIN = 0.995
 """Of a bound: as far as a kernel of which some waves are taken as repeated may come below its full simulation."""
 MOST_BEST = 100_000
@@ -111,12 +112,13 @@ def search(
         if progress:
             progress(len(calls) + len(left_out), len(bounded))
 
+    size = max(LEAST_BATCH, min(BATCH, best))
     with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
         for some in _groups(bounded, group):
             found: list[Call] = []
             rest = sorted(some, key=lambda each: (each[0].time_s, each[1]))
             while rest and rest[0][0].time_s * SAMPLED_MARGIN <= _last_s(found, best):
-                batch, rest = rest[:BATCH], rest[BATCH:]
+                batch, rest = rest[:size], rest[size:]
                 found += pool.map(lambda each: run_call(gemm, each[2], gpu, options), batch)
                 calls += found[-len(batch) :]
                 tell()

@@ -26,6 +26,8 @@ from sim.schedule.choose import ranked
 from sim.schedule.menu import menu
 from sim.schedule.plan import build_plan
 from sim.step import run_step
+from sim.tile_sets import best_of_each, gemms_of
+from sim.tiles import every, search
 from tests.kernel_runs import multistage, persistent
 from workloads import Gemm, load_model
 from workloads.execution import Execution
@@ -72,6 +74,25 @@ def test_tracing(benchmark, trace):
     """Spans of four SMs or none: what tracing costs where it is on. Compare the two."""
     plan = build_plan(Gemm(4096, 4096, 4096), TILE, GPU)
     benchmark(seam.run_kernel, build_machine(GPU, None, ()), plan, trace=trace)
+
+
+# Tiles, on two cores.
+@pytest.mark.parametrize(("size", "target_s"), [(4096, 1.5), (8192, 4.0)])
+def test_best_tiles_of_the_multistage_menu(benchmark, size, target_s):
+    """The ten best of the grid of tile_sweep.csv, proved to be."""
+    gemm = Gemm(size, size, size)
+    configs = every(gemm, GPU, "multistage")
+    found = benchmark.pedantic(search, (gemm, GPU, configs), {"threads": 2}, rounds=3, warmup_rounds=1)
+    assert found.n_configs > 280
+    assert best(benchmark) <= target_s
+
+
+def test_best_tiles_of_a_model(benchmark):
+    """All distinct products of llama3-8b at eight batch sizes of decoding."""
+    model = load_model("llama3-8b")
+    wanted = gemms_of(Llm(model, "decode", batch).step() for batch in (1, 2, 4, 8, 16, 32, 64, 128))
+    benchmark.pedantic(best_of_each, (wanted, GPU), {"threads": 2}, rounds=1)
+    assert best(benchmark) <= 20.0
 
 
 # One call.

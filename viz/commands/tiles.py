@@ -3,110 +3,125 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import typer
 
-from hwmodels.catalog import load_gpu, resolved
+from hwmodels.errors import ConfigError
 from viz.commands import outputs
-from viz.commands.progress import COMPILING, Status, engine_needs_compiling, in_background, telling
-from viz.commands.request import how, workload
-from viz.commands.tiles_options import ALL, ANY_FAMILY, TilesOptions
-from viz.commands.values import choice, integer, optional_integer
+from viz.commands.progress import Status, in_background, telling
+from viz.commands.request import contradiction
+from viz.commands.tiles_options import TilesOptions
+from viz.commands.tiles_request import Request, explained, pictured, ranked, request
+from viz.commands.values import choice
 
 if TYPE_CHECKING:
-    from hwmodels.spec import Gpu
-    from sim.call import Options
-    from sim.tiles import Progress
+    from viz.tiles.figure import Pictured
     from viz.tiles.terminal import Ranking
-    from workloads.gemm import Gemm
 
-MOST_TOP, MOST_THREADS = 100_000, 1024
+EXPORTS = ("triton", "cutlass")
+FOR_MANY = {"at_most": "--shapes or --model", **dict.fromkeys(("phase", "tokens", "context"), "--model")}
+"""Options that one product does not have -> what they go with."""
 
 
-@dataclass(frozen=True)
-class Request:
-    """What to search, and how."""
+class Found(NamedTuple):
+    """What files are written of."""
 
-    gemm: Gemm
-    gpu: Gpu
-    options: Options
-    family: str | None
-    """None for all."""
-    best: int
-    threads: int | None
+    ranking: Ranking
+    picture: Pictured | None
+    """Where a figure was asked for."""
 
 
 def tiles(options: TilesOptions) -> None:
-    """Print the ranking. Raises `ConfigError`."""
-    files = outputs.checked({name: getattr(options, name) for name in WRITERS})
+    """Print the ranking, or why one beats another, or the best of many products. Raises `ConfigError`."""
+    if options.shapes is not None or options.model is not None:
+        from viz.commands.tile_sets import tile_sets
+
+        tile_sets(options)
+        return
+    _refuse_what_is_for_many(options)
+    target, export = options.export or (None, None)
+    choice("--export", target, EXPORTS)
+    files = outputs.checked({"figure": options.figure, "csv": options.csv, "export": export})
+    if "figure" in files:
+        outputs.check_format(files["figure"])
     asked = request(options)
+    if options.explain is not None:
+        _explain(asked, options, files)
+        return
     with telling() as status:
-        ranking = in_background(lambda: ranked(asked, options.every, status))
+        found = in_background(lambda: _found(asked, "figure" in files, status))
         for name, path in files.items():
             status.text, status.total = f"writing {path.name}", None
-            WRITERS[name](ranking, path)
+            WRITERS[name](found, path, options)
     from viz.commands.console import console
     from viz.tiles.terminal import print_ranking, to_json
 
     if options.json:
-        typer.echo(json.dumps(to_json(ranking)))
+        typer.echo(json.dumps(to_json(found.ranking)))
     else:
-        print_ranking(ranking, console())
+        print_ranking(found.ranking, console())
 
 
-def request(options: TilesOptions) -> Request:
-    """Everything that is to be searched. Raises `ConfigError` for the first thing that is wrong."""
-    family = choice("--family", options.family, ANY_FAMILY)
-    best = integer("--top", options.top, MOST_TOP)
-    threads = optional_integer("--threads", options.threads, MOST_THREADS)
-    keywords, gemm, gpu = how(options), workload(options), load_gpu(options.gpu, options.sets or ())
-    from sim.call import Options, check_options
-    from sim.launch import check_memory
-
-    simulated = Options(**{**keywords, "without": frozenset(keywords["without"])})
-    check_options(simulated)
-    check_memory(gemm, gpu, stream_weights=False)
-    return Request(gemm, gpu, simulated, None if family == ALL else family, best, threads)
+def _refuse_what_is_for_many(options: TilesOptions) -> None:
+    """Raise `ConfigError` for sizes that are missing, and options that need --shapes or --model."""
+    if not (options.m and options.n and options.k):
+        raise ConfigError("M N K: must be given, or --shapes or --model (command line)")
+    for name, needs in FOR_MANY.items():
+        if getattr(options, name) is not None:
+            raise ConfigError(f"--{name.replace('_', '-')}: needs {needs} (command line)")
 
 
-def ranked(asked: Request, every: bool, status: Status) -> Ranking:
-    """The search, with what a library would launch; says when the engine is compiled first, and how far it is."""
-    status.text = COMPILING if engine_needs_compiling() else "simulating"
-    from sim.report import expected
-    from sim.tile_rows import library_call
-    from sim.tiles import every as all_that_fit
-    from sim.tiles import search
-    from viz.tiles.terminal import Ranking
+def _explain(asked: Request, options: TilesOptions, files: Mapping[str, Path]) -> None:
+    if files:
+        raise contradiction("--explain", next(iter(files)), "that tells of all configurations")
+    with telling() as status:
+        found = in_background(lambda: explained(asked, options.explain or (), status))
+    from viz.commands.console import console
+    from viz.tiles.explain import difference_json, print_difference
+    from viz.tiles.terminal import about
 
-    configs = all_that_fit(asked.gemm, asked.gpu, asked.family)
-    best = len(configs) if every else asked.best
-    found = search(
-        asked.gemm, asked.gpu, configs, asked.options,
-        best=best, threads=asked.threads, progress=telling_of(status, "simulating"),
-    )  # fmt: skip
-    status.total = None
-    library = library_call(asked.gemm, asked.gpu, asked.options)
-    error = expected(found.best, resolved(asked.gpu), asked.options).get("expected_error")
-    return Ranking(found, asked.gpu, library, error, min(asked.best, found.n_best))
+    if options.json:
+        typer.echo(json.dumps({**about(asked.gemm, asked.gpu), "explanation": difference_json(found)}))
+    else:
+        print_difference(found, console())
 
 
-def telling_of(status: Status, text: str) -> Progress:
-    """What a search calls, to say so."""
-
-    def tell(done: int, total: int) -> None:
-        status.text, status.done, status.total = text, done, total
-
-    return tell
+def _found(asked: Request, drawn: bool, status: Status) -> Found:
+    ranking = ranked(asked, status)
+    return Found(ranking, pictured(asked, ranking, status) if drawn else None)
 
 
-def _write_csv(ranking: Ranking, path: Path) -> None:
+def _write_figure(found: Found, path: Path, options: TilesOptions) -> None:
+    from viz.tiles.figure import save_figure
+
+    if found.picture is not None:
+        save_figure(found.picture, path)
+
+
+def _write_csv(found: Found, path: Path, options: TilesOptions) -> None:
     from viz.tiles.terminal import write_csv
 
-    write_csv(ranking, path)
+    write_csv(found.ranking, path)
 
 
-WRITERS: dict[str, Callable[[Ranking, Path], None]] = {"csv": _write_csv}
+def _write_export(found: Found, path: Path, options: TilesOptions) -> None:
+    from viz.tiles.exports import write_export
+
+    target, _ = options.export or ("", "")
+    ranking = found.ranking
+    best = ranking.rows[: ranking.n_shown]
+    left_out = write_export(target, ranking.found.gemm, ranking.gpu.label, best, path)
+    if left_out:
+        typer.echo(
+            f"tilewalk: {path.name}: {left_out:,} of the best {len(best):,} left out, not for {target}", err=True
+        )
+
+
+WRITERS: dict[str, Callable[[Found, Path, TilesOptions], None]] = {
+    "figure": _write_figure,
+    "csv": _write_csv,
+    "export": _write_export,
+}

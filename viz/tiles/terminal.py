@@ -8,6 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hwmodels.spec import Gpu
@@ -16,13 +17,15 @@ from sim.limiter import limiter_code, limiter_words
 from sim.result import SCHEMA
 from sim.schedule.config import KernelConfig
 from sim.schedule.names import short_name
+from sim.tile_front import AGAINST, front
 from sim.tile_rows import TileRow, left_out_by, rank_of, row, rows
 from sim.tiles import TileSearch
 from viz import files, levels, words
 from viz.terminal import expected_error_text, facts, grids, show
+from workloads.gemm import Gemm
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, RenderableType
 
 HEADS = (
     ("#", "right"), ("Configuration", "left"), ("Time", "right"), ("Behind", "right"), ("Limited by", "left"),
@@ -32,6 +35,13 @@ LEGEND = (
     "family, tile m x n x k, s stages, w warps, c cluster m x n, m or n: tiles walk along it in groups of so many. "
     "Tail: slots for CTAs that the last wave leaves empty, of all. HBM, L2: bytes read and written"
 )
+AGAINST_WORDS = {
+    "smem": "shared memory of a CTA",
+    "registers": "registers of a CTA",
+    "l2": "L2 traffic",
+    "energy": "energy",
+}
+"""`sim.tile_front.AGAINST` in words."""
 CONFIG_FIELDS = (
     "family", "block_m", "block_n", "block_k", "stages", "warps", "cluster_m", "cluster_n", "raster", "group",
     "split_k", "pingpong", "loads", "mma",
@@ -53,6 +63,18 @@ class Ranking:
     """Of the fastest, as `Result.options` has it."""
     n_shown: int
     """So many of the best are told of."""
+    against: str | None = None
+    """What time is weighed against, a key of `sim.tile_front.AGAINST`; all are simulated then."""
+
+    @cached_property
+    def rows(self) -> tuple[TileRow, ...]:
+        """All that were simulated, fastest first."""
+        return rows(self.found)
+
+    @cached_property
+    def front(self) -> tuple[TileRow, ...]:
+        """The Pareto front of time against that; none where it was not asked for."""
+        return front(self.rows, self.against) if self.against else ()
 
 
 def print_ranking(ranking: Ranking, console: Console) -> None:
@@ -62,9 +84,35 @@ def print_ranking(ranking: Ranking, console: Console) -> None:
     found = ranking.found
     what = found.gemm.describe()
     head = Text.assemble((levels.work_title(what), "bold"), f" ({levels.setting_text(what)}) on {ranking.gpu.label}")
-    ranks = rows(found)[: ranking.n_shown]
-    cells = [(str(i), *ranking_cells(each)) for i, each in enumerate(ranks, 1)]
+    cells = [(str(i), *ranking_cells(each)) for i, each in enumerate(ranking.rows[: ranking.n_shown], 1)]
     show(console, head, "", *grids(HEADS, cells, console.width, folded=True), "", facts(_facts(ranking)))
+    if ranking.against:
+        show(console, "", *_front(ranking, ranking.against, console.width))
+
+
+def _front(ranking: Ranking, against: str, width: int) -> Iterator[RenderableType]:
+    """The Pareto front: what less of one thing costs in time."""
+    from rich.text import Text
+
+    n_front = words.plural(len(ranking.front), "configuration")
+    yield Text(f"Time against {AGAINST_WORDS[against]}: {n_front} that none beats in both", style="bold")
+    heads = (*HEADS[:4], (AGAINST_WORDS[against][0].upper() + AGAINST_WORDS[against][1:], "right"))
+    ranks = {each: str(i) for i, each in enumerate(ranking.rows, 1)}
+    field = AGAINST[against]
+    cells = []
+    for each in ranking.front:
+        name, time, behind, *_ = ranking_cells(each)
+        cells.append((ranks[each], name, time, behind, amount_text(against, getattr(each, field))))
+    yield from grids(heads, cells, width)
+
+
+def amount_text(against: str, amount: float) -> str:
+    """An amount of what time is weighed against, with its unit."""
+    if against == "smem":
+        return f"{amount / 1024:,.0f} KiB"
+    if against == "registers":
+        return f"{amount:,.0f}"
+    return words.bytes_text(amount) if against == "l2" else words.energy_text(amount)
 
 
 def ranking_cells(each: TileRow) -> tuple[str, ...]:
@@ -138,8 +186,7 @@ def to_json(ranking: Ranking) -> dict[str, Any]:
     found, library = ranking.found, ranking.library
     best_s = found.best.time_s
     return {
-        "workload": found.gemm.describe(),
-        "gpu": ranking.gpu.name,
+        **about(found.gemm, ranking.gpu),
         "n_fit": found.n_configs,
         "n_simulated": len(found.calls),
         "left_out": {
@@ -147,11 +194,21 @@ def to_json(ranking: Ranking) -> dict[str, Any]:
             "least_bound_us": found.left_out[0].bound.time_s * 1e6 if found.left_out else None,
             "by": left_out_by(found),
         },
-        "configurations": [{"rank": i, **row_json(each)} for i, each in enumerate(rows(found)[: ranking.n_shown], 1)],
+        "configurations": [{"rank": i, **row_json(each)} for i, each in enumerate(ranking.rows[: ranking.n_shown], 1)],
         "library": {"rank": rank_of(library, found), **row_json(row(library, best_s))} if library else None,
         "expected_error": ranking.expected_error,
-        "schema": SCHEMA,
+        **({"pareto": _front_json(ranking, ranking.against)} if ranking.against else {}),
     }
+
+
+def _front_json(ranking: Ranking, against: str) -> dict[str, Any]:
+    ranks = {each: i for i, each in enumerate(ranking.rows, 1)}
+    return {"against": AGAINST[against], "front": [{"rank": ranks[e], **row_json(e)} for e in ranking.front]}
+
+
+def about(gemm: Gemm, gpu: Gpu) -> dict[str, Any]:
+    """What every such object begins with."""
+    return {"workload": gemm.describe(), "gpu": gpu.name, "schema": SCHEMA}
 
 
 def row_json(each: TileRow) -> dict[str, Any]:
@@ -176,7 +233,7 @@ def write_csv(ranking: Ranking, path: str | os.PathLike[str]) -> None:
 
     Raises `ConfigError` where the file cannot be written.
     """
-    entries = list(_entries(ranking.found))
+    entries = list(_entries(ranking))
     with files.replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.DictWriter(
             stream,
@@ -188,9 +245,9 @@ def write_csv(ranking: Ranking, path: str | os.PathLike[str]) -> None:
         writer.writerows(entries)
 
 
-def _entries(found: TileSearch) -> Iterator[dict[str, Any]]:
-    for i, each in enumerate(rows(found), 1):
-        yield {**row_json(each), **({"rank": i} if i <= found.n_best else {})}
-    for out in found.left_out:
+def _entries(ranking: Ranking) -> Iterator[dict[str, Any]]:
+    for i, each in enumerate(ranking.rows, 1):
+        yield {**row_json(each), **({"rank": i} if i <= ranking.found.n_best else {})}
+    for out in ranking.found.left_out:
         bound = {"bound_us": out.bound.time_s * 1e6, "bound_by": out.bound.by}
         yield {"name": short_name(out.config), **config_json(out.config), **bound}
