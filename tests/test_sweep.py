@@ -75,7 +75,11 @@ class Counting:
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> Counting:
     stub = Counting()
-    monkeypatch.setattr(GemmCase, "figures", lambda *args: stub(*args))
+
+    def figures(work: GemmCase, gpu: Any, kept: Any = None) -> Figures:
+        return stub(work, gpu, kept)
+
+    monkeypatch.setattr(GemmCase, "figures", figures)
     monkeypatch.setattr("sim.sweep.run.WORTH_KEEPING_S", 0.0)
     return stub
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache, lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -163,6 +163,8 @@ class Sweep:
     """Products, one after another. A list of points is a product of each."""
 
     products: tuple[Product, ...]
+    shown: tuple[str, ...] = ()
+    """Columns of workloads and configurations that the table has, even where all points have the usual value."""
 
     @classmethod
     def of(cls, points: Iterable[Point]) -> Sweep:
@@ -228,12 +230,12 @@ def configured(config: Config) -> Labels:
     return dict(config.fields) if isinstance(config, Parts) else _kept(config)
 
 
-def telling(labels: Labels) -> Iterator[str]:
-    """Names of those that a table has to show: what says which point it is, and all that is not as usual."""
+def telling(labels: Labels, shown: Container[str] = ()) -> Iterator[str]:
+    """Names of those that a table has to show: what says which point it is, `shown`, and all that is not as usual."""
     always = (*ALWAYS["llm" if "model" in labels else "gemm"], *SIZES_OF.get(labels.get("phase", ""), ()))
     usual = _defaults()
     for name, value in labels.items():
-        if name in always or name not in usual or value != usual[name]:
+        if name in always or name in shown or name not in usual or value != usual[name]:
             yield name
 
 

@@ -160,7 +160,8 @@ class _Run:
         cache: Cache | None,
         progress: Progress | None,
     ) -> None:
-        self.sweep, self.counts, self.columns, self.order = sweep, Counts(sweep.n_points), Columns(), bytearray()
+        self.sweep, self.counts = sweep, Counts(sweep.n_points)
+        self.columns, self.order = Columns(sweep.shown), bytearray()
         self._journal, self._pool, self._most, self._cache, self._tell = journal, pool, in_flight, cache, progress
         self._out: dict[Future[tuple[list[Outcome], float]], Task] = {}
         self._ended: SimpleQueue[Future[tuple[list[Outcome], float]]] = SimpleQueue()

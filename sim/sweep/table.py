@@ -46,14 +46,20 @@ class Columns:
     """Names and types of what says which point a row is: workloads, hardware and configurations in the order in which
     their columns are first needed."""
 
-    def __init__(self) -> None:
+    def __init__(self, shown: tuple[str, ...] = ()) -> None:
+        self._shown = shown
         self._groups: tuple[dict[str, type[Any] | None], ...] = ({}, {}, {})
 
     def note(self, point: Point) -> None:
         """Have columns for what this point says of itself."""
         workload, config = described(point.workload), configured(point.config)
-        shown = ((workload, telling(workload)), (labels := point.hardware.labels(), labels), (config, telling(config)))
-        for known, (values, names) in zip(self._groups, shown, strict=True):
+        hardware = point.hardware.labels()
+        told = (
+            (workload, telling(workload, self._shown)),
+            (hardware, hardware),
+            (config, telling(config, self._shown)),
+        )
+        for known, (values, names) in zip(self._groups, told, strict=True):
             for name in names:
                 known[name] = _wider(known.get(name), values[name])
 
