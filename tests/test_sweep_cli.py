@@ -221,6 +221,10 @@ PICTURE = '[[picture]]\nfile = "a.png"\nx = "m"\ny = "time_s"\n'
     ("text", "said"),
     [
         ("", "holds no workload: needs [[gemm]] or [[llm]]"),
+        ("gemm = []", "holds no workload"),
+        ("[gemm]", "gemm[1]: m: missing"),
+        (f"{GEMM}clock_mhz = 1000\nsustained = [false, true]", "clock_mhz: must not be given with sustained"),
+        (f"{GEMM}[kernel]\npingpong = 'x'", "pingpong = 'x': must be true or false, or a list of such"),
         ("gemm = 3", "gemm: must be a table, [[gemm]]"),
         ("m = [", "is no TOML"),
         (f"gpu = 'h200_sxm'\n{GEMM}", "unknown key 'gpu'; did you mean gpus?"),

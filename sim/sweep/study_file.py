@@ -253,11 +253,12 @@ def _axis(where: str, text: str) -> Axis:
 # Workloads.
 def _workloads(where: str, found: Mapping[str, Any], folder: Path) -> Iterator[Grid[Workload]]:
     """Each [[gemm]], then each [[llm]]."""
-    if not found.get("gemm") and not found.get("llm"):
+    products, models = (tables_of(where, key, found.get(key, [])) for key in ("gemm", "llm"))
+    if not products and not models:
         raise refusal(where, "holds no workload: needs [[gemm]] or [[llm]]")
-    for i, table in enumerate(tables_of(where, "gemm", found.get("gemm", [])), 1):
+    for i, table in enumerate(products, 1):
         yield _checked(f"{where}: gemm[{i}]", _gemm(f"{where}: gemm[{i}]", table))
-    for i, table in enumerate(tables_of(where, "llm", found.get("llm", [])), 1):
+    for i, table in enumerate(models, 1):
         place = f"{where}: llm[{i}]"
         if found.get("kernel"):
             raise refusal(place, "must not be given with [[kernel]]; the kernels of a model are chosen")
@@ -274,10 +275,18 @@ def _checked(where: str, grid: Grid[Workload]) -> Grid[Workload]:
     raise refusal(where, tried[0].reason)
 
 
+def _given(where: str, table: Mapping[str, Any], kinds: Mapping[str, Kind]) -> dict[str, tuple[Any, ...]]:
+    """The values of each key that there is a kind of."""
+    given = {key: values_of(where, key, value, kinds[key]) for key, value in table.items() if key in kinds}
+    if "clock_mhz" in given and True in given.get("sustained", ()):
+        raise refusal(where, "clock_mhz: must not be given with sustained, a held clock is not what power leaves")
+    return given
+
+
 def _gemm(where: str, table: Mapping[str, Any]) -> Grid[Workload]:
     check_keys(where, table, (*GEMM, "sizes", "without"))
     without = frozenset(values_of(where, "without", table["without"], one_of(MECHANISMS))) if "without" in table else ()
-    given = {key: values_of(where, key, value, GEMM[key]) for key, value in table.items() if key in GEMM}
+    given = _given(where, table, GEMM)
     if "sizes" in table:
         twice = next((key for key in SIZES if key in given), None)
         if twice:
@@ -309,7 +318,7 @@ def _gemm_case(without: frozenset[str], sizes: tuple[int, ...] | None = None, **
 
 def _llm(where: str, table: Mapping[str, Any], folder: Path) -> Grid[Workload]:
     check_keys(where, table, LLM)
-    given = {key: values_of(where, key, value, LLM[key]) for key, value in table.items()}
+    given = _given(where, table, LLM)
     if "model" not in given:
         raise refusal(where, "model: missing, must be a built-in model or a config.json")
     models = {}
@@ -364,7 +373,7 @@ def _of_kernel(key: str) -> Kind:
             return str(error)
         return ""
 
-    allowed = refusal_of(math.nan).partition("must be ")[2].partition(" (")[0]
+    allowed = refusal_of(math.nan).partition("must be ")[2].partition(" (")[0].replace("True or False", FLAG.allowed)
     return Kind(allowed, lambda value: not refusal_of(value), counts=not refusal_of(1))
 
 
