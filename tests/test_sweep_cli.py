@@ -173,6 +173,7 @@ def test_models_are_workloads(tmp_path: Path, quick: None) -> None:
     done = tilewalk("sweep", study(tmp_path, text))
     assert done.stdout.splitlines()[1] == "Errors     2 points could not be simulated; the column error says why"
     table = read(tmp_path / "study.csv")
+    assert list(table[0])[:6] == ["model", "phase", "batch", "context", "dtype", "gpu"]
     assert [row["context"] for row in table] == ["512", "4096"] * 4
     assert [bool(row["error"]) for row in table] == 5 * [False] + [True, False, True]
     assert table[5]["model"] == "gpt2"
@@ -375,3 +376,22 @@ def test_a_local_cluster_gives_the_same_table(tmp_path: Path) -> None:
     assert stdout.splitlines()[0] == "study: 8 points, 8 simulated", stderr
     assert all(line.startswith("tilewalk: ") for line in stderr.splitlines())
     assert (tmp_path / "study.csv").read_bytes() == expected
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_local_cluster_with_one_line(tmp_path: Path) -> None:
+    """As a terminal does it: the workers get the signal too."""
+    pytest.importorskip("distributed")
+    file = study(tmp_path, "[[gemm]]\nm = '64:6400:64'\nn = 1024\nk = 1024\n")
+    journal = tmp_path / "study.csv.points"
+    command = ("sweep", file, "--no-cache", "--dask", "local", "--threads", "2")
+    running = process(*command, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while (not journal.exists() or journal.read_bytes().count(b"\n") < 4) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)
+    stdout, stderr = running.communicate(timeout=30)
+    assert (running.returncode, stdout) == (130, "")
+    assert all(line.startswith("tilewalk: ") for line in stderr.splitlines())
+    assert stderr.splitlines()[-1].startswith("tilewalk: interrupted; ")
+    assert journal.read_bytes().count(b"\n") >= 4

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hwmodels.errors import ConfigError
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 LOCAL = "local"
 CONNECT_S = 15
+IGNORING_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)"
+"""What local workers run first: a terminal interrupts them too, but they end with who started them."""
 DASK_IN_FLIGHT = 256
 """Tasks that a cluster holds at a time: enough for as many workers, and for those that are still to come."""
 
@@ -56,7 +58,13 @@ def dask(address: str, n_workers: int | None = None) -> Iterator[Executor]:
 def _local(n_workers: int) -> Iterator[Client]:
     from distributed import Client, LocalCluster
 
-    how = {"processes": True, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": logging.CRITICAL}
+    how: dict[str, Any] = {
+        "processes": True,
+        "threads_per_worker": 1,
+        "dashboard_address": None,
+        "silence_logs": logging.CRITICAL,
+    }
+    how["preload"] = [IGNORING_INTERRUPTS]
     with LocalCluster(n_workers=n_workers, **how) as cluster, Client(cluster) as client:
         yield client
 

@@ -199,7 +199,7 @@ def _defaults() -> dict[str, Any]:
     known: dict[str, Any] = {"family": None, "without": None}
     for kind in (KernelConfig, Gemm, Llm, Execution, Training, How, Options):
         for each in fields(kind):
-            if each.default is not MISSING:
+            if each.default is not MISSING and not (kind is Gemm and each.name in NOT_SIMULATED):
                 known.setdefault(each.name, each.default)
     return known
 

@@ -107,7 +107,7 @@ def run_sweep(
     kept = Journal(Path(folder.name, "points") if folder else Path(journal or ""))
     most = in_flight or IN_FLIGHT_A_CORE * (threads or executors.cores())
     try:
-        with nullcontext(executor) if executor else executors.threads(threads) as pool:
+        with nullcontext(executor) if executor is not None else executors.threads(threads) as pool:
             run = _Run(sweep, kept, pool, most, cache, progress)
             run.go()
     except BaseException:

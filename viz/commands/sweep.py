@@ -61,11 +61,13 @@ def sweep(file: str, options: SweepOptions) -> None:
         raise ConfigError(f"{file}: {n_points:,} points, more than {ASKED_FROM:,}: needs --yes")
     output = _checked(file, study, options.output)
     run = _Running(study, output, threads, options)
-    try:
-        with telling() as status:
-            done = in_background(lambda: run.go(status))
-    except KeyboardInterrupt:
-        leave(INTERRUPTED, f"interrupted; {run.told()}")
+    with telling() as status:
+        status.text = "starting workers"
+        with _executor(options.dask, threads) as executor:  # here, so that an interrupt ends its processes in order
+            try:
+                done = in_background(lambda: run.go(status, executor))
+            except KeyboardInterrupt:
+                leave(INTERRUPTED, f"interrupted; {run.told()}")
     _print(done, options.output or str(study.output), study, as_json=options.json)
 
 
@@ -117,7 +119,7 @@ class _Running:
         self._journal = output.with_name(output.name + KEPT)
         self._counts: Counts | None = None
 
-    def go(self, status: Status) -> Done:
+    def go(self, status: Status, executor: Executor | None) -> Done:
         """Write table and pictures; the file of finished points goes when they are there."""
         status.text = COMPILING if engine_needs_compiling() else "simulating"
         from sim.sweep.cache import Cache
@@ -127,16 +129,15 @@ class _Running:
         from viz.sweep import save_picture
 
         cache = Cache(tell=_note) if self._options.cache else None
-        with _executor(self._options.dask, self._threads) as executor:
-            table = run_sweep(
-                self._study.sweep,
-                self._journal,
-                executor=executor,
-                threads=self._threads,
-                in_flight=DASK_IN_FLIGHT if executor is not None else None,
-                cache=cache,
-                progress=self._progress(status),
-            )
+        table = run_sweep(
+            self._study.sweep,
+            self._journal,
+            executor=executor,
+            threads=self._threads,
+            in_flight=DASK_IN_FLIGHT if executor is not None else None,
+            cache=cache,
+            progress=self._progress(status),
+        )
         status.text, status.total, status.left_s = f"writing {self._output.name}", None, None
         with replacing(self._output) as temporary:
             write = table.to_parquet if self._output.suffix.lower() == PARQUET else table.to_csv
