@@ -187,6 +187,26 @@ def study(
     study(name, gpu, sets or [], figure=figure, json=json)
 
 
+@app.command()
+def sweep(
+    file: Annotated[str, typer.Argument(metavar="STUDY.toml", help="What is varied (docs/sweeps.md).")],
+    output: Annotated[
+        str | None, option("Table to write, .csv or .parquet; by default as the file says", "FILE", "-o", "--output")
+    ] = None,
+    threads: Annotated[str | None, option("Threads, or workers of --dask local; one a core", "N")] = None,
+    dask: Annotated[
+        str | None, option("Workers of a Dask cluster: its scheduler, tcp://HOST:PORT, or local", "ADDRESS")
+    ] = None,
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Take known points from the cache.")] = True,
+    yes: Annotated[bool, option("Run more than 100,000 points", None, "--yes")] = False,
+    json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False,
+) -> None:
+    """Simulate every point of a study file into one table, and draw it. Interrupted, the same command goes on."""
+    from viz.commands.sweep import SweepOptions, sweep
+
+    sweep(file, SweepOptions(output, threads, dask, cache, yes, json))
+
+
 @gpus.callback(invoke_without_command=True)
 def list_all(ctx: typer.Context) -> None:
     """List the GPUs that are shipped, show one, or compare two."""
