@@ -105,8 +105,8 @@ def best_of_each(
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Served, ...]:
-    """The fastest configurations of each GEMM, `candidates` of them (`CANDIDATES` for `at_most`), among all that fit (of
-    a family, if one is given).
+    """The fastest configurations of each GEMM, `candidates` of them (`CANDIDATES` for `at_most`), among all that fit,
+    of a family if one is given.
 
     Raises ConfigError where nothing fits one of them.
     """
