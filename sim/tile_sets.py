@@ -45,7 +45,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Served:
-    """A GEMM with its fastest configurations, the fastest first: `CANDIDATES` at most."""
+    """A GEMM with its fastest configurations, the fastest first."""
 
     wanted: Wanted
     calls: tuple[Call, ...]
@@ -100,18 +100,20 @@ def best_of_each(
     gpu: Gpu,
     options: Options | None = None,
     *,
+    candidates: int = 1,
     family: str | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
 ) -> tuple[Served, ...]:
-    """The fastest configurations of each GEMM, all that fit considered (of a family, if one is given).
+    """The fastest configurations of each GEMM, `candidates` of them (`CANDIDATES` for `at_most`), among all that fit,
+    of a family if one is given.
 
     Raises ConfigError where nothing fits one of them.
     """
     found = []
     for i, each in enumerate(wanted, 1):
         configs = every(each.gemm, gpu, family)
-        best = search(each.gemm, gpu, configs, options, best=CANDIDATES, threads=threads)
+        best = search(each.gemm, gpu, configs, options, best=candidates, threads=threads)
         found.append(Served(each, best.calls[: best.n_best], frozenset(configs)))
         if progress:
             progress(i, len(wanted))

@@ -29,7 +29,7 @@ WANTED = (
 
 @pytest.fixture(scope="module")
 def served() -> tuple[Served, ...]:
-    return best_of_each(WANTED, GPU, threads=2)
+    return best_of_each(WANTED, GPU, candidates=CANDIDATES, threads=2)
 
 
 @pytest.fixture(scope="module")
@@ -54,6 +54,8 @@ def test_each_gets_the_best_of_all(served: tuple[Served, ...]) -> None:
     for each in served:
         found = search(each.wanted.gemm, GPU, every(each.wanted.gemm, GPU), best=CANDIDATES)
         assert [call.plan.config for call in each.calls] == [call.plan.config for call in found.calls[:CANDIDATES]]
+    alone = best_of_each(WANTED[:2], GPU)
+    assert [each.calls for each in alone] == [each.calls[:1] for each in served[:2]]
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

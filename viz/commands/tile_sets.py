@@ -80,14 +80,15 @@ def _found(
     status: Status,
 ) -> Many:  # fmt: skip
     status.text = COMPILING if engine_needs_compiling() else "searching GEMMs"
-    from sim.tile_sets import at_most, best_of_each
+    from sim.tile_sets import CANDIDATES, at_most, best_of_each
     from viz.tiles.sets import Many
 
     def tell(done: int, total: int) -> None:
         status.text, status.done, status.total = "searching GEMMs", done, total
 
     threads = threads_of(options)
-    served = best_of_each(wanted, gpu, simulated, family=family_of(options), threads=threads, progress=tell)
+    n, family = CANDIDATES if most is not None else 1, family_of(options)
+    served = best_of_each(wanted, gpu, simulated, candidates=n, family=family, threads=threads, progress=tell)
     status.text, status.total = "choosing a set", None
     chosen = at_most(most, served, gpu, simulated, threads) if most is not None else None
     return Many(what, gpu, served, chosen)
