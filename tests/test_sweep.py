@@ -170,6 +170,7 @@ def test_configurations_are_for_gemms() -> None:
     assert "must not be given with a model" in row["error"]
 
 
+@pytest.mark.extra
 def test_csv_parquet_and_pandas_say_the_same(tmp_path: Path) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     pandas = pytest.importorskip("pandas")
@@ -488,6 +489,7 @@ def test_without_dask_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_a_cluster_that_loses_a_worker_gives_the_same_table(tmp_path: Path) -> None:
     """Several processes of a real cluster, one of which is killed in the middle."""
     pytest.importorskip("distributed")
@@ -516,6 +518,7 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_table(tmp_path: Path) -> N
     assert len(points) == len(set(points)) == 80
 
 
+@pytest.mark.extra
 def test_nobody_at_the_address_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(executors, "CONNECT_S", 1)

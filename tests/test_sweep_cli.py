@@ -106,6 +106,7 @@ def test_json_is_one_object_and_known_points_come_from_the_cache(
     assert (tmp_path / "again.csv").read_bytes() == (tmp_path / "study.csv").read_bytes()
 
 
+@pytest.mark.extra
 def test_threads_and_formats_change_no_number(tmp_path: Path, quick: None) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     file = study(tmp_path, SMALL.replace("[[kernel]]", "[[kernel]]\n[[kernel]]"))
@@ -367,6 +368,7 @@ def test_an_interrupted_sweep_goes_on_by_the_same_command(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_a_local_cluster_gives_the_same_table(tmp_path: Path) -> None:
     pytest.importorskip("distributed")
     file = study(tmp_path, SMALL.partition("[[picture]]")[0])
@@ -379,6 +381,7 @@ def test_a_local_cluster_gives_the_same_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.extra
 def test_an_interrupt_ends_a_local_cluster_with_one_line(tmp_path: Path) -> None:
     """As a terminal does it: the workers get the signal too."""
     pytest.importorskip("distributed")
