@@ -57,7 +57,7 @@ def closed_form(case: Case, gpu: Gpu, mhz: float | None) -> Any:
         lookups={"accesses": 0},
         utilisation={"tensor": busy},
     )
-    return SimpleNamespace(main=main, time_s=main.time_s, kernels=())
+    return SimpleNamespace(main=main, time_s=main.time_s, kernels=(), limiter="tensor")
 
 
 def gpu_file(path: Path, to_fit: Sequence[str], **overrides: float) -> Path:

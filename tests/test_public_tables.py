@@ -50,7 +50,7 @@ def made(time_us: float, n_kernels: int = 1) -> Any:
         lookups={"accesses": 0, "hits": 0, "merged": 0},
         utilisation={"tensor": 0.0},
     )
-    return SimpleNamespace(main=kernel, kernels=(kernel,) * n_kernels, time_s=time_us * 1e-6)
+    return SimpleNamespace(main=kernel, kernels=(kernel,) * n_kernels, time_s=time_us * 1e-6, limiter="hbm")
 
 
 # Whose rows.

@@ -194,7 +194,8 @@ def test_launch_bound() -> None:
 def test_misaligned_vocabulary() -> None:
     study = ran("misaligned-vocabulary")
     times, kernels = study.tables
-    assert all(value > 1.5 for value in numbers(times, "times as long"))
+    assert all(value > 1.3 for value in numbers(times, "times as long"))
+    assert numbers(times, "times as long")[1] > 2, "one row has a kernel of dot products, others wait for narrow loads"
     assert numbers(kernels, "alignment of C")[:3] == [2, 16, 128]
     assert finding(study, "1 row: 50,257").value == times.column("times as long")[0]
 

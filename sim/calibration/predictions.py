@@ -35,7 +35,7 @@ Simulate = Callable[[Case, "Gpu", "float | None"], "Result"]
 """One kernel on a GPU, at a clock in MHz or, if None, at that which the model gives it."""
 Array = npt.NDArray[np.float64]
 
-QUANTITIES = tuple(field.name for field in fields(Predicted))
+QUANTITIES = tuple(field.name for field in fields(Predicted) if field.name != "limiter")
 SAVE_S = 20.0
 """Seconds of simulation that an interrupt may cost."""
 KEY_BYTES = 16

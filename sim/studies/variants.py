@@ -22,7 +22,9 @@ PARTS = 8
 def comparison_study(found: Comparison, question: str, price_per_hour: float | None = None) -> Study:
     """Base and variant side by side; `price_per_hour` is of one GPU, both cost the same."""
     base, varied = found.base, found.variant
-    names = sorted({*base.limited_s, *varied.limited_s}, key=lambda name: -base.limited_s.get(name, 0.0))[:PARTS]
+    most = {name: max(each.limited_s.get(name, 0.0) for each in (base, varied)) for name in base.limited_s}
+    most |= {name: time_s for name, time_s in varied.limited_s.items() if name not in most}
+    names = sorted(most, key=lambda name: (-most[name], name))[:PARTS]
     limited = [(_limited(name), base.limited_s.get(name, 0.0), varied.limited_s.get(name, 0.0)) for name in names]
     tables = [
         _pairs("time", "s", [("time", base.time_s, varied.time_s)]),
