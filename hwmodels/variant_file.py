@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,8 +23,8 @@ def write_variant(path: Path, base_name: str, base: Gpu, varied: Gpu) -> None:
         raise ConfigError(f"path = {str(path)!r}: must end in .toml to be a GPU file")
     parent = base_name
     if base_name not in list_gpus():
-        if os.path.realpath(base_name) == os.path.realpath(path):
-            raise ConfigError(f"path = {str(path)!r}: must be another file than that of the GPU it inherits")
+        if os.path.realpath(path) in map(os.path.realpath, _inherited(Path(base_name))):
+            raise ConfigError(f"path = {str(path)!r}: must be another file than those of the GPUs it inherits")
         parent = os.path.relpath(base_name, path.parent)
         parent = parent if parent.endswith(".toml") or "/" in parent else f"./{parent}"
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -34,6 +35,16 @@ def write_variant(path: Path, base_name: str, base: Gpu, varied: Gpu) -> None:
         raise ConfigError(f"path = {str(path)!r}: cannot be written: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def _inherited(path: Path) -> Iterator[Path]:
+    """A GPU file, and those that it inherits in turn."""
+    while True:
+        yield path
+        parent = tomllib.loads(path.read_text("utf-8")).get("inherits")
+        if parent is None or parent in list_gpus():
+            return
+        path = path.parent / parent
 
 
 def _lines(parent: str, base: Gpu, varied: Gpu) -> Iterator[str]:

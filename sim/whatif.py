@@ -31,6 +31,7 @@ FEW_POINTS = 8
 """Below this many, other processes would take longer to start than they save."""
 MOST_AXES = 2
 MOST_POINTS = 10_000
+MOST_COUNTED = 10**12
 Progress = Callable[[int, int], None]
 """(points done, of how many)."""
 Point = tuple[Case, Gpu, Tiles | None]
@@ -120,13 +121,17 @@ def axis(text: str) -> Axis:
         form = "name=low:high:step or name=a,b,c, numbers above 0"
         raise ConfigError(f"scan {text[:60]!r}: needs the form {form} (scan)")
     values = _spread(text, numbers[0], numbers[1], numbers[2]) if spread else numbers
+    if len(set(values)) < len(values):
+        raise ConfigError(f"scan {text[:60]!r}: a value stands twice, must stand once (scan)")
     return Axis(lever(name).name, tuple(int(v) if v.is_integer() and not factors else v for v in values), factors)
 
 
 def _spread(text: str, low: float, high: float, step: float) -> list[float]:
-    count = math.floor((high - low) / step + 1e-9) + 1
+    many = (high - low) / step
+    count = math.floor(many + 1e-9) + 1 if abs(many) < MOST_COUNTED else MOST_COUNTED
     if not 1 <= count <= MOST_POINTS:
-        raise ConfigError(f"scan {text[:60]!r}: {max(0, count):,} values, must be 1 to {MOST_POINTS:,} (scan)")
+        least = "at least " * (count == MOST_COUNTED)
+        raise ConfigError(f"scan {text[:60]!r}: {least}{max(0, count):,} values, must be 1 to {MOST_POINTS:,} (scan)")
     return [round(low + i * step, 9) for i in range(count)]
 
 
@@ -185,8 +190,9 @@ def scan(
         raise ConfigError(f"axes = {len(axes)}: must be 1 to {MOST_AXES} (scan)")
     if not 1 <= count <= MOST_POINTS:
         raise ConfigError(f"points = {count:,}: must be 1 to {MOST_POINTS:,} (scan)")
-    for axis in axes:
-        lever(axis.name)
+    keys = [key for axis in axes for key in lever(axis.name).keys]
+    if len(set(keys)) < len(keys):
+        raise ConfigError(f"axes = {', '.join(axis.name for axis in axes)}: must not change the same value (scan)")
     base = case.figures(gpu)
     grid = tuple(itertools.product(*(axis.values for axis in axes)))
     kept = None if retune else base.tiles

@@ -131,7 +131,18 @@ def test_axes_as_typed(text: str, values: tuple[float, ...], factors: bool) -> N
     assert made.factors is factors
 
 
-WRONG_AXES = ("sms", "sms=", "sms=*1:*2", "sms=a,b", "sms=*0,*1", "=1,2", "sm.count=9:1:1", "sm.count=1:1e9:0.1")
+WRONG_AXES = (
+    "sms",
+    "sms=",
+    "sms=*1:*2",
+    "sms=a,b",
+    "sms=*0,*1",
+    "=1,2",
+    "sm.count=9:1:1",
+    "sm.count=1:1e9:0.1",
+    "sm.count=1:1e300:1e-300",
+    "sms=*1,*1",
+)
 
 
 @pytest.mark.parametrize("text", WRONG_AXES)
@@ -140,9 +151,22 @@ def test_a_wrong_axis_is_refused(text: str) -> None:
         axis(text)
 
 
-def test_no_more_than_two_axes() -> None:
+def test_no_more_than_two_axes_and_none_twice() -> None:
     with pytest.raises(ConfigError, match="axes = 3"):
         scan(SMALL, H200, [axis("sms=*1,*2")] * 3)
+    with pytest.raises(ConfigError, match="the same value"):
+        scan(SMALL, H200, [axis("sms=*1,*2"), axis("sm.count=100,120")])
+
+
+def test_what_is_read_is_not_written_over(tmp_path: Path) -> None:
+    one, two = tmp_path / "one.toml", tmp_path / "two.toml"
+    one.write_text('inherits = "h200_sxm"\n', "utf-8")
+    two.write_text('inherits = "one.toml"\n', "utf-8")
+    words = ("--set", "sms=*2", "256", "512", "512")
+    for option, path in (("--csv", two), ("--save", one), ("--save", two)):
+        assert "another file" in one_error(tilewalk("whatif", "--gpu", str(two), option, str(path), *words))
+    assert "another file" in one_error(tilewalk("tiles", "--gpu", str(two), "--csv", str(two), "256", "512", "512"))
+    assert one.read_text("utf-8") == 'inherits = "h200_sxm"\n'
 
 
 # Commands.

@@ -45,6 +45,7 @@ _TEXTS: dict[str, Callable[[Any], str]] = {
     "W": words.power_text,
     "ratio": lambda value: f"{words.three_digits(value)}{words.MULTIPLY}",
     "share": words.percent_text,
+    "slope": lambda value: f"{round(value, 2) + 0.0:+.2f}" if abs(value) >= 0.005 else "0.00",
 }
 
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from hwmodels.errors import ConfigError
 
-UNITS = ("text", "count", "s", "B", "FLOP", "FLOP/s", "B/s", "FLOP/B", "J", "W", "ratio", "share")
-"""What a value is in; "ratio": how many times, "share": a part of 1."""
+UNITS = ("text", "count", "s", "B", "FLOP", "FLOP/s", "B/s", "FLOP/B", "J", "W", "ratio", "share", "slope")
+"""What a value is in; "ratio": how many times, "share": a part of 1, "slope": one change over
+another, both relative."""
 
 Cell = str | float | int | None
 """None: not to be had on this GPU, or there is none."""

@@ -99,9 +99,9 @@ def gpus_study(gpus: Sequence[Gpu], found: Sequence[Found], question: str) -> St
 def sensitivity_study(base: Figures, found: tuple[Sensitivity, ...], question: str, gpu: str) -> Study:
     """Every lever with its elasticity, the most telling first."""
     step = percent(STEP)
-    columns = {"lever": "text", f"-{step}": "ratio", f"+{step}": "ratio", "× 2": "ratio", "elasticity": "text"}
+    columns = {"lever": "text", f"-{step}": "ratio", f"+{step}": "ratio", "× 2": "ratio", "elasticity": "slope"}
     rows: list[tuple[Cell, ...]] = [
-        (each.lever.text, each.down, each.up, each.doubled, _elasticity(each.elasticity)) for each in found
+        (each.lever.text, each.down, each.up, each.doubled, each.elasticity) for each in found
     ]
     told = table("time over the base's", columns, rows)
     findings = [Finding("the base", base.time_s, "s")]
@@ -112,10 +112,6 @@ def sensitivity_study(base: Figures, found: tuple[Sensitivity, ...], question: s
     ]
     findings += [Finding(f"{each.lever.text}: {each.refused}", None, "text") for each in found if each.refused]
     return Study("sensitivity", question, gpu, (told,), tuple(findings), Chart((f"-{step}", f"+{step}", "× 2")))
-
-
-def _elasticity(value: float | None) -> str | None:
-    return None if value is None else f"{value:+.2f}".replace("-0.00", "0.00").replace("+0.00", "0.00")
 
 
 def scan_study(found: Scan, question: str, gpu: str) -> Study:

@@ -26,6 +26,14 @@ def checked(paths: Mapping[str, str | None]) -> dict[str, Path]:
     return found
 
 
+def check_inputs(paths: Mapping[str, Path], inputs: Mapping[str, str | None]) -> None:
+    """Raise `ConfigError` where a file that is to be written is one that is read: {option: its words}."""
+    for option, path in paths.items():
+        for name, text in inputs.items():
+            if text is not None and "\0" not in text and path == Path(os.path.realpath(text)):
+                raise refused(f"--{option}", text, f"another file than that of --{name}")
+
+
 def check_format(path: Path) -> None:
     """Raise `ConfigError` for a figure in a format that is not written."""
     from viz.sheet import FORMATS

@@ -46,6 +46,7 @@ def tile_sets(options: TilesOptions) -> None:
     """Print the best tile of each GEMM, and the set that serves all. Raises `ConfigError`."""
     refuse_contradictions(options)
     files = outputs.checked({"csv": options.csv})
+    outputs.check_inputs(files, {"gpu": options.gpu, "shapes": options.shapes})
     most = optional_integer("--at-most", options.at_most, MOST_IN_SET)
     gpu, simulated = load_gpu(options.gpu, options.sets or ()), simulated_as(options)
     what, wanted = _of_model(options) if options.model is not None else _of_table(options)

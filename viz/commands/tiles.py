@@ -45,6 +45,7 @@ def tiles(options: TilesOptions) -> None:
     target, export = options.export or (None, None)
     choice("--export", target, EXPORTS)
     files = outputs.checked({"figure": options.figure, "csv": options.csv, "export": export})
+    outputs.check_inputs(files, {"gpu": options.gpu})
     if "figure" in files:
         outputs.check_format(files["figure"])
     asked = request(options)

@@ -45,6 +45,7 @@ def whatif(options: WhatIf, words: Sequence[str]) -> None:
     _refuse_contradictions(options)
     price = number("--price", options.price, LOWEST_PRICE, HIGHEST_PRICE)
     files = outputs.checked({"save": options.save, "figure": options.figure, "csv": options.csv})
+    outputs.check_inputs(files, {"gpu": options.gpu})
     if "figure" in files:
         outputs.check_format(files["figure"])
     from hwmodels.levers import variant
