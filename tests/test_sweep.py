@@ -7,8 +7,9 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
+from threading import Event, Timer
 from typing import Any
 
 import pytest
@@ -246,6 +247,30 @@ def test_an_interrupted_sweep_goes_on_where_it_was(after: int, counting: Countin
     assert table.counts == Counts(12, simulated=12 - finished, kept=finished)
     table.discard()
     assert not journal.exists()
+
+
+def test_a_sweep_told_to_stop_waits_for_nobody_and_goes_on_later(counting: Counting, tmp_path: Path) -> None:
+    class Slow(Executor):
+        """Does one task, and never the next."""
+
+        def __init__(self) -> None:
+            self.out: list[Future[Any]] = []
+
+        def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+            self.out.append(Future())
+            if len(self.out) == 1:
+                self.out[0].set_result(fn(*args))
+            else:
+                Timer(0.05, stop.set).start()
+            return self.out[-1]
+
+    slow, stop, journal = Slow(), Event(), tmp_path / "points"
+    with pytest.raises(CancelledError):
+        run_sweep(sweep(), journal, executor=slow, in_flight=1, stop=stop)
+    assert [future.cancelled() for future in slow.out] == [False, True]
+    table = run_sweep(sweep(), journal)
+    assert (table.counts.kept, table.counts.simulated) == (1, 11)
+    table.discard()
 
 
 def test_a_changed_sweep_keeps_the_points_it_shares(counting: Counting, tmp_path: Path) -> None:

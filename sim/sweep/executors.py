@@ -65,6 +65,9 @@ def _local(n_workers: int) -> Iterator[Client]:
         "silence_logs": logging.CRITICAL,
     }
     how["preload"] = [IGNORING_INTERRUPTS]
+    # Interrupted while it starts, the cluster leaves semaphores to multiprocessing's own process, which takes them
+    # away and would say so; it is started with these options.
+    sys.warnoptions.append("ignore:resource_tracker")
     with LocalCluster(n_workers=n_workers, **how) as cluster, Client(cluster) as client:
         yield client
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
-from contextlib import nullcontext
+from concurrent.futures import CancelledError, Executor, Future
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import NamedTuple
 
 from hwmodels.errors import ConfigError
@@ -35,6 +36,8 @@ TASK_S = 0.25
 """Seconds that a task should take, so that handing it out costs little beside."""
 MOST_IN_TASK = 64
 IN_FLIGHT_A_CORE = 2
+STOP_S = 0.1
+"""After which a run that waits for its workers sees that it was told to end."""
 WORTH_KEEPING_S = 0.002
 """Of a point, to go into the cache, where it costs a tenth to a quarter of that."""
 MOST_ATTEMPTS = 3
@@ -92,23 +95,24 @@ def run_sweep(
     in_flight: int | None = None,
     cache: Cache | None = None,
     progress: Progress | None = None,
+    stop: Event | None = None,
 ) -> Table:
     """Simulate every point of a sweep that is not known from `journal`, the file of its finished points, or `cache`.
 
     `journal`: None for a temporary file; otherwise it stays, for a later run to go on from, until `Table.discard`.
     `executor`: any; without one, `threads` of this process (None: one a core). `in_flight`: tasks that are out at a
     time, of up to 64 points. `cache` is asked about every point, and takes those that took 2 ms or more. Points that
-    cannot be simulated are rows with the reason.
+    cannot be simulated are rows with the reason. `stop`, set by another thread, ends the run: what is out is dropped.
 
-    Raises ConfigError where `journal` cannot be written, where workers have other code than this process, and where a
-    point's worker died 3 times.
+    Raises CancelledError after `stop`, and ConfigError where `journal` cannot be written, where workers have other code
+    than this process, and where a point's worker died 3 times.
     """
     folder = None if journal else TemporaryDirectory(prefix="tilewalk-")
     kept = Journal(Path(folder.name, "points") if folder else Path(journal or ""))
     most = in_flight or IN_FLIGHT_A_CORE * (threads or executors.cores())
     try:
         with nullcontext(executor) if executor is not None else executors.threads(threads) as pool:
-            run = _Run(sweep, kept, pool, most, cache, progress)
+            run = _Run(sweep, kept, pool, most, cache, progress, stop or Event())
             run.go()
     except BaseException:
         kept.close()
@@ -159,10 +163,12 @@ class _Run:
         in_flight: int,
         cache: Cache | None,
         progress: Progress | None,
+        stop: Event,
     ) -> None:
         self.sweep, self.counts = sweep, Counts(sweep.n_points)
         self.columns, self.order = Columns(sweep.shown), bytearray()
         self._journal, self._pool, self._most, self._cache, self._tell = journal, pool, in_flight, cache, progress
+        self._stop = stop
         self._out: dict[Future[tuple[list[Outcome], float]], Task] = {}
         self._ended: SimpleQueue[Future[tuple[list[Outcome], float]]] = SimpleQueue()
         self._asked: set[str] = set()
@@ -244,7 +250,7 @@ class _Run:
 
     def _collect(self) -> None:
         """Wait for a task and keep what it found."""
-        future = self._ended.get()
+        future = self._next()
         task = self._out.pop(future)
         try:
             outcomes, seconds = future.result()
@@ -260,6 +266,13 @@ class _Run:
             self.counts.simulated += 1
         self._progress()
 
+    def _next(self) -> Future[tuple[list[Outcome], float]]:
+        """A task that has ended. Raises CancelledError where the run was told to end."""
+        while not self._stop.is_set():
+            with suppress(Empty):
+                return self._ended.get(timeout=STOP_S)
+        raise CancelledError
+
     def _again(self, task: Task) -> None:
         """Hand out the points of a worker that died once more, each by itself: one of them may be to blame."""
         if task.attempt == MOST_ATTEMPTS:
@@ -268,5 +281,7 @@ class _Run:
             self._submit(task._replace(works=(work,), attempt=task.attempt + 1))
 
     def _progress(self) -> None:
+        if self._stop.is_set():
+            raise CancelledError
         if self._tell:
             self._tell(self.counts)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, NamedTuple
 
 import typer
@@ -30,6 +31,8 @@ ASKED_FROM = 100_000
 """Points above which --yes has to be said."""
 MOST_POINTS = 10_000_000
 PARQUET = ".parquet"
+LAST_S = 5.0
+"""What an interrupted run gets at most to end in order."""
 KEPT = ".points"
 """Behind the table's name: the file of finished points."""
 
@@ -61,13 +64,17 @@ def sweep(file: str, options: SweepOptions) -> None:
         raise ConfigError(f"{file}: {n_points:,} points, more than {ASKED_FROM:,}: needs --yes")
     output = _checked(file, study, options.output)
     run = _Running(study, output, threads, options)
-    with telling() as status:
-        status.text = "starting workers"
-        with _executor(options.dask, threads) as executor:  # here, so that an interrupt ends its processes in order
-            try:
-                done = in_background(lambda: run.go(status, executor))
-            except KeyboardInterrupt:
-                leave(INTERRUPTED, f"interrupted; {run.told()}")
+    try:
+        with telling() as status:
+            status.text = "starting workers"
+            with _executor(options.dask, threads) as executor:
+                try:
+                    done = in_background(lambda: run.go(status, executor))
+                except KeyboardInterrupt:
+                    run.end()
+                    raise
+    except KeyboardInterrupt:
+        leave(INTERRUPTED, f"interrupted{run.told()}")
     _print(done, options.output or str(study.output), study, as_json=options.json)
 
 
@@ -118,9 +125,21 @@ class _Running:
         self._study, self._output, self._threads, self._options = study, output, threads, options
         self._journal = output.with_name(output.name + KEPT)
         self._counts: Counts | None = None
+        self._stop, self._ended = Event(), Event()
+
+    def end(self) -> None:
+        """Let `go`, in its thread, drop what its workers have not begun, while these are still there to be told."""
+        self._stop.set()
+        self._ended.wait(LAST_S)
 
     def go(self, status: Status, executor: Executor | None) -> Done:
         """Write table and pictures; the file of finished points goes when they are there."""
+        try:
+            return self._go(status, executor)
+        finally:
+            self._ended.set()
+
+    def _go(self, status: Status, executor: Executor | None) -> Done:
         status.text = COMPILING if engine_needs_compiling() else "simulating"
         from sim.sweep.cache import Cache
         from sim.sweep.executors import DASK_IN_FLIGHT
@@ -137,6 +156,7 @@ class _Running:
             in_flight=DASK_IN_FLIGHT if executor is not None else None,
             cache=cache,
             progress=self._progress(status),
+            stop=self._stop,
         )
         status.text, status.total, status.left_s = f"writing {self._output.name}", None, None
         with replacing(self._output) as temporary:
@@ -150,10 +170,11 @@ class _Running:
         return Done(table.counts, n_errors, table.columns)
 
     def told(self) -> str:
-        """What an interrupt leaves."""
-        done = self._counts.done if self._counts else 0
-        total = self._study.sweep.n_points
-        return f"{done:,} of {total:,} points are kept in {self._journal}; the same command goes on from there"
+        """What an interrupt leaves, behind its name."""
+        if self._counts is None:
+            return ""
+        points = f"{self._counts.done:,} of {self._counts.total:,} points"
+        return f"; {points} are kept in {self._journal}; the same command goes on from there"
 
     def _progress(self, status: Status) -> Callable[[Counts], None]:
         began = time.monotonic()
