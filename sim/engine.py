@@ -205,7 +205,7 @@ def _l2_read(m, s, ag, t, n_bytes):
     """Read L2 for an agent: reserve its partition and its GPC's port. Returns when the last byte has passed each."""
     served = _l2_serve(m, s, ag.side, t, n_bytes)
     s.l2_read += n_bytes
-    s.gpc_free[ag.gpc] = max(t, s.gpc_free[ag.gpc]) + ((n_bytes * m.gpc_x1k_per_kib >> 10) * s.fs_cycle >> 10)
+    s.gpc_free[ag.gpc] = max(t, s.gpc_free[ag.gpc]) + (n_bytes * m.gpc_fs_per_kib >> 10)
     return served, s.gpc_free[ag.gpc]
 
 

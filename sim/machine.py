@@ -190,7 +190,9 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         hbm_mixed_fs_per_kib=mixed,
         port_x1k_per_kib=0 if "sm_port" in without else round(2**20 / gpu.l2.sm_port_bytes_per_clk),
         store_x1k_per_kib=0 if "sm_port" in without else round(2**20 / gpu.l2.sm_store_bytes_per_clk),
-        gpc_x1k_per_kib=0 if "gpc_port" in without else round(2**20 / gpu.l2.gpc_port_bytes_per_clk),
+        gpc_fs_per_kib=0
+        if "gpc_port" in without
+        else _fs_per_kib(gpu.l2.gpc_port_bytes_per_clk * gpu.clock.boost_mhz / 1e3),
         l2_jitter_cycles=0 if "jitter" in without else round(gpu.l2.jitter_cycles),
         launch_fs=0 if "cta_start" in without else round(gpu.kernel.launch_ns * 1e6),
         idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),

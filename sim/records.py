@@ -41,8 +41,9 @@ class Machine(NamedTuple):
     """1/1024 SM cycles for 1 KiB into one SM."""
     store_x1k_per_kib: int
     """1/1024 SM cycles for 1 KiB out of one SM."""
-    gpc_x1k_per_kib: int
-    """1/1024 SM cycles for 1 KiB from L2 into one GPC."""
+    gpc_fs_per_kib: int
+    """Of 1 KiB from L2 into one GPC: at L2's clock, which stays as it is when that of the SMs falls (triton kernels of
+    counters.csv read up to 5,263 B a cycle of 1,781 MHz, more than all ports together pass in one of 1,980)."""
     l2_jitter_cycles: int
     """Width of what loads take more or less than their mean."""
     launch_fs: int

@@ -13,7 +13,7 @@ def naive(gemm, config, gpu, mhz):
     row_bytes, staged_bytes = config.block_k * 2, 2 * config.block_m * config.block_n * 2  # 2 B, 2 FLOPs; C: in, out
     stage_bytes, flops = (config.block_m + config.block_n) * row_bytes, config.block_m * config.block_n * row_bytes
     serial = 0 if tma or config.warps == 4 or config.block_n != 256 else family.serial_cycles  # a warp stores 256 of C
-    half_l2 = l2.bytes_per_clk / 2 * gpu.clock.boost_mhz / mhz
+    half_l2, gpc = (rate * gpu.clock.boost_mhz / mhz for rate in (l2.bytes_per_clk / 2, l2.gpc_port_bytes_per_clk))
     free, moved, in_l2, under_way = Counter(), Counter(), {}, {}  # in L2 from when; being served until when
 
     def serve(server, t, cycles):
@@ -22,8 +22,9 @@ def naive(gemm, config, gpu, mhz):
         return free[server]
 
     wide = "a" if gemm.m >= gemm.n else "b"
-    together = min(block[wide], extent[wide]) if row_bytes * depth >= gemm.k * 2 else 1  # rows, one behind the other
-    run_bytes = min(row_bytes * depth, gemm.k * 2) * together
+    at_once = row_bytes * (depth if tma else 1)  # of a row; of a ring, what it fills ahead
+    together = min(block[wide], extent[wide]) if at_once >= gemm.k * 2 else 1  # rows, one behind the other
+    run_bytes = min(at_once, gemm.k * 2) * together
 
     def load(operand, tile, k, t):
         """One chunk asked for at t: when its last line reaches the GPC."""
@@ -41,7 +42,7 @@ def naive(gemm, config, gpu, mhz):
             moved["hbm"], latency = moved["hbm"] + filled, latency + l2.far_latency_cycles
             serve("far", t, filled / 2 / half_l2)
         moved["l2"] += asked
-        served = max(serve("near", t, asked / half_l2), serve("gpc", t, asked / l2.gpc_port_bytes_per_clk))
+        served = max(serve("near", t, asked / half_l2), serve("gpc", t, asked / gpc))
         under_way[key] = max(t, arrival) + gpu.coalescing.window_cycles, max(served, arrival) + latency
         return under_way[key][1]
 
