@@ -269,6 +269,7 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
         row, received, split = _row_bytes(run, pitch, config, gpu) + beside, float(config.block_k * size), 0.0
         if is_persistent(config):
             received = max(received, row)
+        if is_persistent(config) or config.loads == "cp_async":
             split = boxes.split_rows(run[0], pitch, gpu)
         if narrow.is_narrow(gemm, config):  # L1 keeps the sector that two pieces share
             row = min(config.block_k, gemm.k) * size
