@@ -34,10 +34,11 @@ TABLES = ("gemm", "tile_sweep", "counters")
 CHOSEN = "gemm, kernels chosen"
 FURTHER = "h200_sxm_further"
 FURTHER_TABLES = (
-    "gemm_again", "gemm_more", "gemm_fp64", "tile_more", "counters_more", "gemm_short", "gemm_odd", "counters_odd",
+    "gemm_again", "gemm_more", "gemm_fp64", "tile_more", "tile_choice", "counters_more", "gemm_short", "gemm_odd",
+    "counters_odd",
 )  # fmt: skip
 """Nothing was fitted to these but trips of the last two's kernels of dot products; rows named pitch and those of tf32
-gave three values."""
+gave three values. tile_choice was looked at when row openings and L2's rate were corrected."""
 LLM_TABLES = (
     "attention", "elementwise", "extra_ops", "decoder_stack", "decoder_stack_kernels", "training_steps",
 )  # fmt: skip

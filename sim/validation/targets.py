@@ -136,8 +136,9 @@ _TEXT = """{met} are met. "not fitted" is the figure on shapes that no constant 
 row was fitted to, it is that of all rows. Where all rows were, all rows decide. Worst rows are explained below each
 table."""
 _LATER = """{met} are met. Nothing was fitted to these tables, but for three values read off rows of counters_more.csv
-named pitch and those of tf32. gemm_again.csv has the kernels of gemm.csv with launches apart, so half of its shapes
-were fitted."""
+named pitch and those of tf32. tile_choice.csv was looked at, beside even-hash shapes, when L2's rate and the opening
+of DRAM rows were corrected. gemm_again.csv has the kernels of gemm.csv with launches apart, so half of its shapes were
+fitted."""
 
 
 def _count(lines: Sequence[Sequence[str]]) -> str:
