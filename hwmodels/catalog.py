@@ -24,7 +24,8 @@ from hwmodels.spec import FIELDS, SECTIONS, Gpu, Provenance
 
 __all__ = ["Difference", "Row", "changed", "differences", "list_gpus", "load_gpu", "resolved", "rows"]
 
-_NAMES = ("label", "vendor", "architecture")
+NAMES = ("label", "vendor", "architecture")
+"""What a GPU is called, which only a file says."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
@@ -54,7 +55,7 @@ def load_gpu(name_or_path: str | os.PathLike[str], overrides: Iterable[str] = ()
 
 def changed(gpu: Gpu, overrides: Iterable[str]) -> Gpu:
     """`gpu` with `key=value` or `key=*factor` overrides applied in order. Raises ConfigError as `load_gpu`."""
-    names = {name: str(getattr(gpu, name)) for name in _NAMES}
+    names = {name: str(getattr(gpu, name)) for name in NAMES}
     entries = {row.key: Entry(row.value, row.kind, row.source, gpu.name) for row in rows(gpu)}
     for override in _texts(overrides):
         key, entry = _override(override, entries)
@@ -140,7 +141,7 @@ def _override(text: str, entries: dict[str, Entry]) -> tuple[str, Entry]:
     key, equals, right = (part.strip() for part in text.partition("="))
     if not equals or not key or not right:
         raise refusal(where, "needs the form key=value or key=*factor")
-    if key in _NAMES:
+    if key in NAMES:
         raise refusal(where, f"{key} names the GPU; only a file sets it")
     if key not in FIELDS:
         raise refusal(where, unknown_key(key))
@@ -192,7 +193,7 @@ def _product(value: int | float, factor: int | float, where: str) -> int | float
 
 def _built(name: str, document: Document, entries: dict[str, Entry]) -> Gpu:
     _refuse_missing(document, entries)
-    identity = {"name": name} | {key: document.identity[key] for key in _NAMES}
+    identity = {"name": name} | {key: document.identity[key] for key in NAMES}
     values: dict[str, Any] = {section: {} for section in SECTIONS}
     for key, entry in entries.items():
         section, _, part = key.rpartition(".")
@@ -206,7 +207,7 @@ def _built(name: str, document: Document, entries: dict[str, Entry]) -> Gpu:
 
 
 def _refuse_missing(document: Document, entries: dict[str, Entry]) -> None:
-    names = [key for key in _NAMES if key not in document.identity]
+    names = [key for key in NAMES if key not in document.identity]
     if names:
         raise refusal(
             document.origin, f'{" and ".join(names)} missing; state it or inherit from a GPU (inherits = "h200_sxm")'

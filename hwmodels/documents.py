@@ -130,10 +130,10 @@ def _text(path: Path, origin: str) -> str:
 
 def _decoded(raw: bytes, origin: str) -> str:
     try:
-        return raw.decode("utf-8")
+        return raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise refusal(origin, f"line {line}: not UTF-8 text (byte 0x{raw[error.start]:02x})") from None
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise refusal(origin, f"line {line}: not UTF-8 text (byte 0x{error.object[error.start]:02x})") from None
 
 
 def _toml(text: str, origin: str) -> dict[str, Any]:

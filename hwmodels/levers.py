@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from hwmodels.catalog import changed
+from hwmodels.catalog import NAMES, changed
 from hwmodels.refusals import nearest, refusal, shown
 from hwmodels.rules import value_at
 from hwmodels.spec import FIELDS, Gpu
@@ -57,10 +57,15 @@ def lever(name: str) -> Lever:
         return levers()[name]
     field = FIELDS.get(name)
     if field is None:
-        raise refusal("", f"unknown value or lever {shown(name)}{nearest(name, [*levers(), *FIELDS])}")
+        raise refusal("", _unknown(name))
     if field.type not in (int, float):
         raise refusal("", f"{name}: is no number, so that it cannot be scaled")
     return Lever(name, name, (name,), refits=name.startswith(("sm.", "smem.", "registers.")))
+
+
+def _unknown(name: str) -> str:
+    told = f"levers: {', '.join(levers())}; values: tilewalk gpus show NAME lists them"
+    return f"unknown value or lever {shown(name)}{nearest(name, [*levers(), *FIELDS], otherwise=told)}"
 
 
 def variant(gpu: Gpu, sets: Iterable[str]) -> Gpu:
@@ -74,6 +79,8 @@ def variant(gpu: Gpu, sets: Iterable[str]) -> Gpu:
 
 def _overrides(gpu: Gpu, text: str) -> Sequence[str]:
     name, _, right = (part.strip() for part in text.partition("="))
+    if name and right and "." not in name and name not in (*levers(), *FIELDS, *NAMES):
+        raise refusal(f"override {shown(text)}", _unknown(name))
     if name not in levers() and not (right.startswith("*") and FIELDS[name].type is int if name in FIELDS else False):
         return (text,)
     if not right.startswith("*"):

@@ -48,14 +48,14 @@ def expected(key: str) -> str:
     return f"needs {number} from {field.low:.10g} to {field.high:.10g}{unit}"
 
 
-def nearest(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """`; did you mean ...?` for the known name most like `name`, else the list of what there is."""
+def nearest(name: str, known: Iterable[str], prefix: str = "", otherwise: str = "") -> str:
+    """`; did you mean ...?` for the known name most like `name`, else `otherwise` or the list of what there is."""
     names = sorted(known)
     starts = [item for item in names if name and item.startswith(name.lower())]
     close = starts or difflib.get_close_matches(name.lower()[:200], names, n=1, cutoff=0.6)
     if close:
         return f"; did you mean {' or '.join(prefix + item for item in close[:3])}?"
-    return f"; known: {', '.join(names)}"
+    return f"; {otherwise or 'known: ' + ', '.join(names)}"
 
 
 def unknown_key(key: str) -> str:
@@ -72,9 +72,13 @@ def unknown_key(key: str) -> str:
 
 
 def _elsewhere(name: str) -> str:
-    tails = {known.rpartition(".")[2] for known in FIELDS}
-    tail = next(iter(difflib.get_close_matches(name[:200], tails, n=1, cutoff=0.6)), None)
-    found = [known for known in FIELDS if known.rpartition(".")[2] == tail]
-    if found:
-        return f"; did you mean {' or '.join(found[:3])}?"
+    """The keys whose last part, or the lever that turns them, is most like a name without section."""
+    from hwmodels.levers import levers  # it refuses by this module
+
+    keys = {each.name: list(each.keys) for each in levers().values()}
+    for known in FIELDS:
+        keys.setdefault(known.rpartition(".")[2], []).append(known)
+    close = difflib.get_close_matches(name[:200], keys, n=1, cutoff=0.6)
+    if close:
+        return f"; did you mean {' or '.join(keys[close[0]][:3])}?"
     return f"; keys are section.name, sections: {', '.join(SECTIONS)}"

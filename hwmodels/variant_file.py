@@ -11,20 +11,18 @@ from pathlib import Path
 from hwmodels.catalog import rows
 from hwmodels.errors import ConfigError
 from hwmodels.folders import list_gpus
+from hwmodels.refusals import shown
 from hwmodels.spec import Gpu
 
-LONGEST_LABEL = 80
+LONGEST_LABEL, LONGEST_NAME = 80, 200
 
 
 def write_variant(path: Path, base_name: str, base: Gpu, varied: Gpu) -> None:
     """Write a GPU file, whole or not at all, that `load_gpu` reads as `varied`. `base_name`: the shipped name or file
     of `base`. Raises ConfigError where it cannot be written, or would overwrite the file it inherits."""
-    if path.suffix != ".toml":
-        raise ConfigError(f"path = {str(path)!r}: must end in .toml to be a GPU file")
+    check_path("path", path, base_name)
     parent = base_name
     if base_name not in list_gpus():
-        if os.path.realpath(path) in map(os.path.realpath, _inherited(Path(base_name))):
-            raise ConfigError(f"path = {str(path)!r}: must be another file than those of the GPUs it inherits")
         parent = os.path.relpath(base_name, path.parent)
         parent = parent if parent.endswith(".toml") or "/" in parent else f"./{parent}"
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -37,11 +35,22 @@ def write_variant(path: Path, base_name: str, base: Gpu, varied: Gpu) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def check_path(what: str, path: Path, base_name: str) -> None:
+    """Raise ConfigError, naming `what` was given, where a variant of `base_name` cannot be in that file."""
+    if path.suffix != ".toml":
+        raise ConfigError(f"{what} = {str(path)!r}: must end in .toml to be a GPU file")
+    if len(path.stem) > LONGEST_NAME or not path.stem.isprintable():
+        allowed = f"1 to {LONGEST_NAME} printable characters and .toml"
+        raise ConfigError(f"{what} = {shown(path.name)}: must be {allowed} to be a GPU's name")
+    if base_name not in list_gpus() and os.path.realpath(path) in map(os.path.realpath, _inherited(Path(base_name))):
+        raise ConfigError(f"{what} = {str(path)!r}: must be another file than those of the GPUs it inherits")
+
+
 def _inherited(path: Path) -> Iterator[Path]:
     """A GPU file, and those that it inherits in turn."""
     while True:
         yield path
-        parent = tomllib.loads(path.read_text("utf-8")).get("inherits")
+        parent = tomllib.loads(path.read_text("utf-8-sig")).get("inherits")
         if parent is None or parent in list_gpus():
             return
         path = path.parent / parent

@@ -56,6 +56,11 @@ def test_a_file_inherits_and_overrides_with_bare_values(write):
     assert gpu.sm == base.sm
 
 
+def test_a_byte_order_mark_changes_nothing(write):
+    assert load_gpu(write('\ufeffinherits = "h200_sxm"\nsm.count = 16\n')).sm.count == 16
+    assert "line 1: not UTF-8 text (byte 0xff)" in refusal_of(write(b"\xef\xbb\xbf\xff"))
+
+
 def test_a_file_may_say_kind_and_source(write):
     entry = '{ value = 500, kind = "microbenchmark", source = "my bench" }'
     gpu = load_gpu(write(f'inherits = "t4"\n[hbm]\nlatency_ns = {entry}\n'))

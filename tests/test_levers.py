@@ -60,6 +60,9 @@ def test_changes_apply_in_order_and_say_where_they_come_from() -> None:
         (["sms=140"], r"needs sms=\*factor"),
         (["sms=*-1"], "above 0"),
         (["sm.count=*nan"], "above 0"),
+        (["hbm_bandwith=*1.5"], r"'hbm_bandwith'; did you mean hbm_bandwidth\?"),
+        (["nope=3"], "unknown value or lever 'nope'; levers: sms, .*; values: tilewalk gpus show NAME"),
+        (["label=mine"], "label names the GPU"),
         (["hbm.bandwith_gb_per_s=*2"], "did you mean hbm.bandwidth_gb_per_s"),
         (["clock=*20"], "needs a number from 1 to 20000 MHz"),
         (["l2.capacity_mib"], "key=value"),
@@ -70,7 +73,15 @@ def test_a_wrong_change_is_refused(sets: list[str], message: str) -> None:
         variant(H200, sets)
 
 
-@pytest.mark.parametrize(("name", "message"), [("smz", "did you mean sms"), ("hbm.technology", "no number")])
+@pytest.mark.parametrize("text", ["hbm_bandwidth=*2", "hbm_bandwith=*2"])
+def test_where_levers_are_not_known_their_keys_are_told(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"did you mean hbm.bandwidth_gb_per_s\?"):
+        load_gpu("h200_sxm", [text])
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("smz", "did you mean sms"), ("hbm.technology", "no number"), ("nope", "levers: [^.]*$")]
+)
 def test_an_unknown_lever_is_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         lever(name)

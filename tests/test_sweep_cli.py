@@ -120,10 +120,10 @@ def test_threads_and_formats_change_no_number(tmp_path: Path, quick: None) -> No
 def test_paths_in_a_study_are_relative_to_it(tmp_path: Path, quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder := tmp_path / "studies").mkdir()
     (folder / "mine.toml").write_text('inherits = "t4"\nlabel = "mine"\n[sm]\ncount = 30\n')
-    text = 'gpus = "mine.toml"\noutput = "out.csv"\n[gemm]\nm = 1\nn = 2\nk = 3\ndtype = "fp16"\n'
+    text = '\ufeffgpus = "mine.toml"\noutput = "out.csv"\n[gemm]\nm = 1\nn = 2\nk = 3\ndtype = "fp16"\n'
     study(folder, text)
     monkeypatch.chdir(tmp_path)
-    assert tilewalk("sweep", "studies/study.toml").exit_code == 0
+    assert tilewalk("sweep", "studies/study.toml").stdout.startswith("study: 1 point, 1 simulated\n")
     assert [row["gpu"] for row in read(folder / "out.csv")] == ["studies/mine.toml"]
 
 
@@ -229,6 +229,8 @@ PICTURE = '[[picture]]\nfile = "a.png"\nx = "m"\ny = "time_s"\n'
         (f"{GEMM}[kernel]\npingpong = 'x'", "pingpong = 'x': must be true or false, or a list of such"),
         ("gemm = 3", "gemm: must be a table, [[gemm]]"),
         ("m = [", "is no TOML"),
+        ("[gemm]\nm = 1\n[gemm]\nm = 2", "must be [[gemm]] for each of several"),
+        (f"[gemm]\nm = 1\n{GEMM}", "must be [[gemm]] for each of several"),
         (f"gpu = 'h200_sxm'\n{GEMM}", "unknown key 'gpu'; did you mean gpus?"),
         (f"gpus = ['h200']\n{GEMM}", "unknown GPU 'h200'"),
         (f"gpus = []\n{GEMM}", "gpus: 0 values, must be 1 to 100,000"),

@@ -143,6 +143,7 @@ def test_ranks_and_names_are_explained_alike() -> None:
     by_rank = explanation("1", "3")
     assert by_rank == explanation(best[2]["name"], best[0]["name"])
     assert by_rank["a"]["name"] == best[0]["name"]
+    assert "both are 1" in one_error(tilewalk("tiles", *SIZES, "--explain", "1", best[0]["name"]))
     assert by_rank["difference_us"] == pytest.approx(best[2]["time_us"] - best[0]["time_us"])
 
 
@@ -165,13 +166,18 @@ def test_an_explanation_has_sentences_and_two_tables() -> None:
     ("args", "said"),
     [
         (("0", "1"), "--explain = '0': must be an integer from 1 to"),
+        (("1", "-1"), "--explain = '-1': must be an integer from 1 to"),
+        (("1", "01"), "--explain = '1 01': must be two different ones"),
         (("1", "99999"), "--explain = '99999'"),
         (("1", "persistent_1x1x1"), "--explain = 'persistent_1x1x1': must be a rank or the name of a configuration"),
         (("1",), "requires 2 arguments"),
         (("1", "2", "--csv", "tiles.csv"), "--explain with --csv"),
     ],
 )
-def test_what_cannot_be_explained_is_refused(args: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_explained_is_refused_before_anything_is_simulated(
+    args: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("sim.tiles.search")
     assert said in one_error(tilewalk("tiles", *SIZES, "--explain", *args))
 
 
@@ -230,6 +236,8 @@ def test_a_transposed_tile_is_asked_of_cutlass_as_the_transposed_product() -> No
     [
         (("tvm", "x.py"), "--export = 'tvm': must be one of triton, cutlass"),
         (("triton", "no/such/folder/x.py"), "--export"),
+        (("triton", "x.txt"), "--export = 'x.txt': must be a file that ends in .py"),
+        (("cutlass", "x.py"), "--export = 'x.py': must be a file that does not end in .py"),
     ],
 )
 def test_exports_that_cannot_be_are_refused(args: tuple[str, ...], said: str) -> None:
@@ -376,6 +384,7 @@ def test_bad_rows_are_named_by_their_line(tmp_path: Path, text: str, said: str) 
         (("--model", "gpt2", "--layout", "nn"), "--model with --layout"),
         (("--model", "gpt2", "--phase", "dreaming"), "--phase = 'dreaming'"),
         (("--model", "gpt2", "--batch", "1,x"), "--batch = 'x'"),
+        (("--model", "gpt2", "--batch", "1,2,1"), "--batch = '1,2,1': must be different sizes"),
         (("--model", "gpt2", "--at-most", "0"), "--at-most = '0'"),
         (("--model", "gpt9"), "gpt9"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -184,12 +185,29 @@ def test_whatif_takes_a_model_draws_and_writes(tmp_path: Path) -> None:
     done = tilewalk("whatif", "--scan", "hbm_bandwidth=*0.5,*1", "--figure", str(picture), "--csv", str(rows), *words)
     assert "gpt2, one decode step" in done.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
-    assert rows.read_text("utf-8").count("\n") == 3
+    with rows.open(encoding="utf-8", newline="") as stream:
+        points = list(csv.DictReader(stream))
+    assert [point["HBM, bandwidth, × the base"] for point in points] == ["0.5", "1.0"]
+
+
+def test_the_tables_of_a_comparison_are_one_in_csv(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    done = tilewalk("whatif", "--set", "sms=*1.5", "--csv", str(path), "--json", "256", "512", "512")
+    with path.open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream, strict=True))
+    tables = json.loads(done.stdout)["tables"]
+    assert [(row["table"], row["name"]) for row in rows] == [(t["title"], r[0]) for t in tables for r in t["rows"]]
+    assert (rows[0]["unit"], float(rows[0]["base"])) == ("s", tables[0]["rows"][0][1])
+    assert all(None not in row and None not in row.values() for row in rows)
 
 
 def test_compare_puts_gpus_side_by_side() -> None:
     done = tilewalk("compare", "--gpus", "h200_sxm,a100_sxm_80gb", "256", "512", "512")
     assert done.stdout.index("h200_sxm") < done.stdout.index("a100_sxm_80gb")
+    assert "h200_sxm  fastest" in done.stdout
+    alone = tilewalk("compare", "--gpus", "h200_sxm,t4", "256", "512", "512")
+    assert "t4 has no bf16" in alone.stdout
+    assert "fastest" not in alone.stdout
 
 
 @pytest.mark.parametrize(
@@ -202,9 +220,22 @@ def test_compare_puts_gpus_side_by_side() -> None:
         (("whatif", "--set", "sms=*2", "8", "8", "8", "--bogus", "1"), "--bogus"),
         (("whatif", "--scan", "sms=*1,*2", "--save", "a.toml", "8", "8", "8"), "--save: needs --set"),
         (("whatif", "--set", "sms=*2", "--lever", "sms", "8", "8", "8"), "--lever: needs --sensitivity"),
+        (("whatif", "--sensitivity", "--lever", "hbm_bandwith", "8", "8", "8"), "--lever: unknown value or lever"),
+        (("whatif", "--sensitivity", *("--lever", "sms") * 2, "8", "8", "8"), "--lever = 'sms': must be given once"),
+        (("whatif", *("--set", "sms=*2", "--set", "sms=*3"), "8", "8", "8"), "--set = 'sms=*3': must be given once"),
+        (("gemm", *("--set", "sm.count=9") * 2, "8", "8", "8"), "--set = 'sm.count=9': must be given once"),
+        (("whatif", "--set", "sms=*2", "--save", "a.txt", "8", "8", "8"), "must end in .toml"),
+        (("whatif", "--set", "sms=*2", "--save", f"{'a' * 201}.toml", "8", "8", "8"), "1 to 200 printable"),
+        (("compare", "--gpus", "h200_sxm,t4", "8", "8", "8", "--gpu", "t4"), "--gpu: must not be given, --gpus names"),
+        (("compare", "--gpus", "h200_sxm,t4", "--bogus", "8", "8", "8"), "no such option: --bogus (see tilewalk"),
         (("compare", "--gpus", "h200_sxm", "8", "8", "8"), "different GPUs"),
         (("compare", "--gpus", "h200_sxm,nope", "8", "8", "8"), "unknown GPU 'nope'"),
     ],
 )
-def test_wrong_words_are_refused_in_one_line(words: tuple[str, ...], message: str) -> None:
-    assert message in one_error(tilewalk(*words))
+def test_wrong_words_are_refused_before_anything_is_simulated(
+    words: tuple[str, ...], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(GemmCase, "figures")
+    error = one_error(tilewalk(*words))
+    assert message in error
+    assert error.startswith("--save = ") or "a.txt" not in words

@@ -101,6 +101,22 @@ def to_json(study: Study) -> dict[str, Any]:
     return dataclasses.asdict(study)
 
 
+# CSV.
+def one_table(tables: Sequence[Rows]) -> Iterator[Sequence[Cell]]:
+    """Heading and rows; of several tables in one, with each one's title and the unit of its second column."""
+    if len(tables) == 1:
+        yield [column.name for column in tables[0].columns]
+        yield from tables[0].rows
+        return
+    heads = dict.fromkeys(column.name for table in tables for column in table.columns[1:])
+    yield ["table", "name", "unit", *heads]
+    for table in tables:
+        names = [column.name for column in table.columns]
+        for row in table.rows:
+            cells = dict(zip(names, row, strict=True))
+            yield [table.title, row[0], table.columns[1].unit, *(cells.get(head) for head in heads)]
+
+
 # Chart.
 def figure(study: Study) -> Figure:
     """The study's chart on a new Figure (no global state)."""

@@ -90,7 +90,7 @@ def gpus_study(gpus: Sequence[Gpu], found: Sequence[Found], question: str) -> St
         if isinstance(e, ConfigError)
     ]
     fastest = min(known, key=lambda pair: pair[1].time_s)
-    findings = [Finding("fastest", fastest[0].name, "text")]
+    findings = [Finding("fastest", fastest[0].name, "text")] if len(known) > 1 else []
     return Study(
         "compare", question, "several GPUs", (table("on each", columns, rows),), (*findings, *refused), Chart(("time",))
     )

@@ -22,7 +22,9 @@ from __future__ import annotations
 import itertools
 import math
 import os
+import re
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -171,13 +173,23 @@ def _toml(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST_FILE_BYTES:
             raise refusal(str(path), f"is larger than {LARGEST_FILE_BYTES:,} bytes")
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise refusal(str(path), f"cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise refusal(str(path), "is no UTF-8 text") from None
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise refusal(str(path), f"is no TOML: {error}") from None
+        raise refusal(str(path), f"is no TOML: {error}{_repeated(text)}") from None
+
+
+def _repeated(text: str) -> str:
+    """What to write where a table is there several times, and not each time as [[table]]."""
+    heads = re.findall(r"^\s*(\[\[?)\s*(gemm|llm|kernel|picture)\s*\]", text, re.MULTILINE)
+    counts = Counter(name for _, name in heads)
+    single = next((name for bracket, name in heads if bracket == "[" and counts[name] > 1), None)
+    return f"; [{single}] stands for one alone, must be [[{single}]] for each of several" if single else ""
 
 
 # Hardware.

@@ -11,7 +11,7 @@ from sim.studies.catalog import STUDIES
 from viz.commands.failures import Commands, SizedCommand
 from viz.commands.llm_options import KernelsOptions, LlmOptions
 from viz.commands.llm_options import models as model_names
-from viz.commands.options import GPU, SET, GemmOptions, completing, option, taking_all
+from viz.commands.options import GPU, SET, GemmOptions, completing, option, repeated, taking_all
 from viz.commands.tiles_options import TilesOptions
 
 HELP = "Simulate how data moves through a GPU: a matrix multiplication, or a whole language model."
@@ -127,25 +127,26 @@ def whatif(
     gpu: Annotated[str, GPU] = "h200_sxm",
     sets: Annotated[
         list[str] | None,
-        option("Change this, KEY=VALUE, KEY=*FACTOR or LEVER=*FACTOR; may be repeated", "KEY=VALUE", "--set"),
+        repeated("Change this, KEY=VALUE, KEY=*FACTOR or LEVER=*FACTOR; may be repeated", "KEY=VALUE", "--set"),
     ] = None,
     scans: Annotated[
         list[str] | None,
-        option("Try values, KEY=LOW:HIGH:STEP, KEY=A,B,C or LEVER=*A,*B; twice for a grid", "KEY=VALUES", "--scan"),
+        repeated("Try values, KEY=LOW:HIGH:STEP, KEY=A,B,C or LEVER=*A,*B; twice for a grid", "KEY=VALUES", "--scan"),
     ] = None,
     sensitivity: Annotated[bool, option("Change every lever by 10 % and double it", None, "--sensitivity")] = False,
     levers: Annotated[
-        list[str] | None, option("Of a sensitivity, these levers or values alone; may be repeated", "NAME", "--lever")
+        list[str] | None, repeated("Of a sensitivity, these levers or values alone; may be repeated", "NAME", "--lever")
     ] = None,
     retune: Annotated[bool, typer.Option("--retune/--no-retune", help="Choose kernels anew for each variant.")] = True,
     price: Annotated[str | None, option("Price of the GPU, for the cost of a million tokens", "PER_HOUR")] = None,
     save: Annotated[str | None, option("Write the variant as a GPU file", "FILE.toml")] = None,
     figure: Annotated[str | None, option("Draw it into a .png, .svg or .pdf file", "FILE")] = None,
-    csv: Annotated[str | None, option("Write the tables as CSV", "FILE")] = None,
+    csv: Annotated[str | None, option("Write the tables as CSV, in one", "FILE")] = None,
     json: Annotated[bool, option("Print one JSON object and nothing else", None, "--json")] = False,
 ) -> None:
     """Simulate a workload on changed hardware: options of this command, then a workload: M N K and what tilewalk gemm
-    takes, or --model NAME and what tilewalk llm takes."""
+    takes, or --model NAME and what tilewalk llm takes. A product gets the best kernel of the families that a library
+    would use, which need not be the best of tilewalk tiles."""
     from viz.commands.whatif import WhatIf, whatif
 
     asked = WhatIf(gpu, sets or (), scans or (), sensitivity, levers or (), retune, price, save, figure, csv, json)

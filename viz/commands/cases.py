@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
     from hwmodels.spec import Gpu
     from sim.cases import Case
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class FamilyOptions(ProductOptions):
     """A product, and the kernels to choose from."""
 
     family: Annotated[Word, one_of("Kernel family", FAMILIES)] = None
+
+
+T = TypeVar("T", StepOptions, FamilyOptions)
 
 
 @dataclass(frozen=True)
@@ -44,21 +45,18 @@ def asked(command: str, words: Sequence[str], gpu: str) -> Asked:
     """The workload that `words` name: a model's step where they have --model, else a product. Raises `ConfigError`."""
     if not words:
         raise ConfigError("workload: needs M N K, or --model and what tilewalk llm takes (command line)")
-    of_gpu = [*words, "--gpu", gpu]
-    if any(word.partition("=")[0] == "--gpu" for word in words):
-        raise ConfigError("--gpu: given twice (command line)")
     if any(word.partition("=")[0] == "--model" for word in words):
-        return _model(_read(command, of_gpu, StepOptions))
-    return _product(_read(command, of_gpu, FamilyOptions))
+        return _model(_read(command, words, StepOptions, gpu))
+    return _product(_read(command, words, FamilyOptions, gpu))
 
 
-def _read(command: str, words: Sequence[str], options: type[T]) -> T:
-    """The words as `options`."""
+def _read(command: str, words: Sequence[str], options: type[T], gpu: str) -> T:
+    """The words as `options`, on a GPU that the command has its own option for."""
     app, read = typer.Typer(add_completion=False), list[T]()
-    app.command(context_settings={"help_option_names": []})(taking_all(read.append, options))
+    app.command(context_settings={"help_option_names": []})(taking_all(read.append, options, without="gpu"))
     made: Any = typer.main.get_command(app)
     made.invoke(made.make_context(f"tilewalk {command}", list(words)))
-    return read[0]
+    return replace(read[0], gpu=gpu)
 
 
 def _model(options: StepOptions) -> Asked:

@@ -16,6 +16,7 @@ import typer
 from hwmodels.folders import list_gpus
 from sim.program import LAUNCH_MODES
 from sim.schedule.config import FAMILIES
+from viz.commands.values import refused
 from workloads.dtypes import BYTES, COMBINATIONS
 from workloads.gemm import DATA, EPILOGUES, L2_STATES, LAYOUTS, OPERAND_PLACES, RESULT_PLACES
 from workloads.packing import FORMATS
@@ -50,13 +51,30 @@ def option(text: str, metavar: str | None = None, *flags: str) -> Any:
     return typer.Option(*flags, help=f"{text}.", metavar=metavar)
 
 
+def repeated(text: str, metavar: str, *flags: str) -> Any:
+    """An option that may be given several times, for another name each time."""
+    return typer.Option(*flags, help=f"{text}.", metavar=metavar, callback=_each_once)
+
+
+def _each_once(param: typer.CallbackParam, given: list[str] | None) -> list[str] | None:
+    """Raise `ConfigError` for a name (before any "=") that comes twice, unless as a factor of the value set before."""
+    scaled: dict[str, bool] = {}
+    for text in given or ():
+        name, _, right = (part.strip() for part in text.partition("="))
+        is_factor = right.startswith("*")
+        if name in scaled and (scaled[name] or not is_factor):
+            raise refused(param.opts[0], text, "given once for each name")
+        scaled[name] = is_factor
+    return given
+
+
 def size(metavar: str, text: str) -> Any:
     """One of the three sizes."""
     return typer.Argument(metavar=metavar, help=text, show_default=False)
 
 
 GPU = one_of("GPU, or a TOML file of your own", list_gpus())
-SET = option("A value of the GPU, KEY=VALUE or KEY=*FACTOR; may be repeated", "KEY=VALUE", "--set")
+SET = repeated("A value of the GPU, KEY=VALUE or KEY=*FACTOR; may be repeated", "KEY=VALUE", "--set")
 
 
 @dataclass(frozen=True)
@@ -84,7 +102,7 @@ class ProductOptions:
     sustained: Annotated[bool, option("At the clock that the board's power leaves", None, "--sustained")] = False
     sets: Annotated[list[str] | None, SET] = None
     without: Annotated[
-        list[str] | None, option("Switch one mechanism of the model off; may be repeated", "MECHANISM")
+        list[str] | None, repeated("Switch one mechanism of the model off; may be repeated", "MECHANISM")
     ] = None
     full: Annotated[bool, option("Replay every wave, however many repeat", None, "--full")] = False
 
@@ -115,8 +133,11 @@ class GemmOptions(ProductOptions):
     quiet: Annotated[bool, option("Print the time alone", None, "--quiet", "-q")] = False
 
 
-def taking_all(run: Callable[[Any], None], options: type[Any] = GemmOptions) -> Callable[..., None]:
-    """A function with every field of the dataclass `options` as a parameter, as typer reads it, that calls `run`."""
+def taking_all(
+    run: Callable[[Any], None], options: type[Any] = GemmOptions, without: str | None = None
+) -> Callable[..., None]:
+    """A function with every field of the dataclass `options` (except `without`) as a parameter, as typer reads it, that
+    calls `run`."""
 
     def command(**words: Any) -> None:
         run(options(**words))
@@ -131,6 +152,7 @@ def taking_all(run: Callable[[Any], None], options: type[Any] = GemmOptions) -> 
                 annotation=hints[field.name],
             )
             for field in fields(options)
+            if field.name != without
         ]
     )
     command.__annotations__ = hints

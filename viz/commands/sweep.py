@@ -19,6 +19,7 @@ from viz.commands import outputs
 from viz.commands.failures import INTERRUPTED, leave
 from viz.commands.progress import COMPILING, Status, engine_needs_compiling, in_background, telling
 from viz.commands.values import optional_integer
+from viz.words import plural
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -173,7 +174,7 @@ class _Running:
         """What an interrupt leaves, behind its name."""
         if self._counts is None:
             return ""
-        points = f"{self._counts.done:,} of {self._counts.total:,} points"
+        points = f"{self._counts.done:,} of {plural(self._counts.total, 'point')}"
         return f"; {points} are kept in {self._journal}; the same command goes on from there"
 
     def _progress(self, status: Status) -> Callable[[Counts], None]:
@@ -210,9 +211,9 @@ def _print(done: Done, output: str, study: Study, *, as_json: bool) -> None:
         return
     told = [(counts.simulated, "simulated"), (counts.cached, "from the cache"), (counts.kept, "known already")]
     parts = ", ".join(f"{n:,} {what}" for n, what in told if n)
-    typer.echo(f"{study.title}: {counts.total:,} points{f', {parts}' if parts else ''}")
+    typer.echo(f"{study.title}: {plural(counts.total, 'point')}{f', {parts}' if parts else ''}")
     if done.n_errors:
-        typer.echo(f"Errors     {done.n_errors:,} points could not be simulated; the column error says why")
+        typer.echo(f"Errors     {plural(done.n_errors, 'point')} could not be simulated; the column error says why")
     typer.echo(f"Table      {output}")
     for path in pictures:
         typer.echo(f"Picture    {path}")

@@ -102,11 +102,12 @@ def _of_model(options: TilesOptions) -> tuple[str, tuple[Wanted, ...]]:
     batches = options.batch.split(",")
     if len(batches) > MOST_BATCHES:
         raise refused("--batch", options.batch, f"at most {MOST_BATCHES} sizes")
+    if len({integer("--batch", batch, MAX_BATCH) for batch in batches}) < len(batches):
+        raise refused("--batch", options.batch, "different sizes")
     from sim.tile_sets import Wanted, gemms_of
 
     steps, label = [], ""
-    for batch in dict.fromkeys(batches):
-        integer("--batch", batch, MAX_BATCH)
+    for batch in batches:
         step = StepOptions(
             model=options.model or "", gpu=options.gpu, phase=phase, batch=batch, tokens=options.tokens,
             context=options.context, dtype=options.dtype, sets=options.sets,

@@ -15,13 +15,14 @@ from viz.commands.progress import Status, in_background, telling
 from viz.commands.request import contradiction
 from viz.commands.tiles_options import TilesOptions
 from viz.commands.tiles_request import Request, explained, pictured, ranked, request
-from viz.commands.values import choice
+from viz.commands.values import choice, refused
 
 if TYPE_CHECKING:
     from viz.tiles.figure import Pictured
     from viz.tiles.terminal import Ranking
 
-EXPORTS = ("triton", "cutlass")
+TRITON, PYTHON = "triton", ".py"
+EXPORTS = (TRITON, "cutlass")
 FOR_MANY = {"at_most": "--shapes or --model", **dict.fromkeys(("phase", "tokens", "context"), "--model")}
 """Options that one product does not have -> what they go with."""
 
@@ -44,6 +45,8 @@ def tiles(options: TilesOptions) -> None:
     _refuse_what_is_for_many(options)
     target, export = options.export or (None, None)
     choice("--export", target, EXPORTS)
+    if export is not None and (Path(export).suffix == PYTHON) != (target == TRITON):
+        raise refused("--export", export, f"a file that {'ends' if target == TRITON else 'does not end'} in {PYTHON}")
     files = outputs.checked({"figure": options.figure, "csv": options.csv, "export": export})
     outputs.check_inputs(files, {"gpu": options.gpu})
     if "figure" in files:

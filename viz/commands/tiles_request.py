@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 AGAINST, FIRST = ("smem", "registers", "l2", "energy"), "time,"
 """As in `sim.tile_front`; a test holds them against it."""
 MOST_TOP, MOST_THREADS = 100_000, 1024
+RANK = re.compile(r"[+-]?\d+")
 
 
 @dataclass(frozen=True)
@@ -126,20 +128,28 @@ def searched(
 
 
 def explained(asked: Request, pair: Sequence[str], status: Status) -> TileDifference:
-    """Why one of two beats the other, each a rank or a name. Raises `ConfigError` for what is neither."""
+    """Why one of two beats the other, each a rank or a name. Raises `ConfigError` for what is neither, or the same."""
     status.text = COMPILING if engine_needs_compiling() else "simulating"
     from sim.call import run_call
+    from sim.schedule.names import short_name
     from sim.tile_difference import difference
     from sim.tiles import every
 
     configs = every(asked.gemm, asked.gpu, asked.family)
-    ranks = [integer("--explain", text, len(configs)) for text in pair if text.isdigit()]
-    best = searched(asked, configs, max(ranks), status).calls if ranks else ()
-    named = {text: _named(text, asked, configs) for text in pair if not text.isdigit()}
-    calls = [
-        run_call(asked.gemm, named[text], asked.gpu, asked.options) if text in named else best[int(text) - 1]
+    one, other = (
+        integer("--explain", text, len(configs)) if RANK.fullmatch(text) else _named(text, asked, configs)
         for text in pair
+    )
+    if one == other:
+        raise refused("--explain", " ".join(pair), "two different ones")
+    ranks = [each for each in (one, other) if isinstance(each, int)]
+    best = searched(asked, configs, max(ranks), status).calls if ranks else ()
+    calls = [
+        best[each - 1] if isinstance(each, int) else run_call(asked.gemm, each, asked.gpu, asked.options)
+        for each in (one, other)
     ]
+    if short_name(calls[0].plan.config) == short_name(calls[1].plan.config):
+        raise refused("--explain", " ".join(pair), f"two different ones, both are {pair[0]}")
     return difference(*calls)
 
 

@@ -49,14 +49,16 @@ def whatif(options: WhatIf, words: Sequence[str]) -> None:
     if "figure" in files:
         outputs.check_format(files["figure"])
     from hwmodels.levers import variant
+    from hwmodels.variant_file import check_path, write_variant
 
     found = asked("whatif", words, options.gpu)
+    _check_levers(options.levers)
     varied = variant(found.gpu, options.sets)
+    if "save" in files:
+        check_path("--save", files["save"], options.gpu)
     with telling() as status:
         study = in_background(lambda: _study(options, found, price, status))
         if "save" in files:
-            from hwmodels.variant_file import write_variant
-
             write_variant(files["save"], options.gpu, found.gpu, varied)
         if "csv" in files:
             _write_csv(study, files["csv"])
@@ -83,6 +85,16 @@ def _refuse_contradictions(options: WhatIf) -> None:
             raise ConfigError(f"{name}: needs {needs} (command line)")
     if options.sensitivity and not options.retune:
         raise ConfigError("--no-retune with --sensitivity: small steps keep the kernels anyway (command line)")
+
+
+def _check_levers(names: Sequence[str]) -> None:
+    from hwmodels.levers import lever
+
+    for name in names:
+        try:
+            lever(name)
+        except ConfigError as error:
+            raise ConfigError(f"--lever: {error} (command line)") from None
 
 
 def _study(options: WhatIf, found: Asked, price: float | None, status: Status) -> Study:
@@ -113,6 +125,8 @@ def compare(gpus: str, words: Sequence[str], *, json: bool) -> None:
     names = [name.strip() for name in gpus.split(",")]
     if not 2 <= len(names) <= MOST_GPUS or len(set(names)) < len(names):
         raise refused("--gpus", gpus, f"2 to {MOST_GPUS} different GPUs, a,b,c")
+    if any(word.partition("=")[0] == "--gpu" for word in words):
+        raise ConfigError("--gpu: must not be given, --gpus names all that are compared (command line)")
     wanted = [asked("compare", words, name) for name in names]
     with telling() as status:
         study = in_background(lambda: _compared(wanted, status))
@@ -134,12 +148,10 @@ def _write_csv(study: Study, path: Path) -> None:
     import csv
 
     from viz.files import replacing
+    from viz.study import one_table
 
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream)
-        for table in study.tables:
-            writer.writerow([table.title, *(column.name for column in table.columns[1:])])
-            writer.writerows(table.rows)
+        csv.writer(stream).writerows(one_table(study.tables))
 
 
 def _print(study: Study, notes: Sequence[str], *, as_json: bool) -> None:
