@@ -264,6 +264,7 @@ class Persistent(Section):
     load_cycles: float = constant(0, 100_000, "latency of a TMA copy beyond that of a plain load")
     epilogue_cycles: float = constant(0, 1e6, "end of a CTA's last tile, beyond its stores")
     iteration_cycles: float = constant(0, 100_000, "least time between two stages' loads, and between their MMAs")
+    drain_cycles: float = constant(0, 100_000, "from an iteration's last MMA to the next one's first, at least")
     reorder_fraction: float = constant(
         0, 2, "of the requests that come while a CTA's stage waits for memory, 0 to this part go first, at random"
     )
@@ -285,6 +286,9 @@ class Streaming(Section):
     )
     short_code_fraction: float = constant(0, 1, "of that, where the kernel is a short one")
     stream_copy_fraction: float = constant(0.01, 1, "of HBM's peak that long streams reach that read and write alike")
+    l2_fraction: float = constant(
+        0.01, 1, "of the rate at which L2 serves the loops of products, what plain loads reach"
+    )
     dirty_fraction: float = constant(0, 1, "of L2's capacity that may hold bytes not yet written to memory")
     reread_fraction: float = constant(
         0.01, 1, "of L2's capacity, bytes of resident rows up to which all stay for a later pass"

@@ -279,7 +279,8 @@ def _cold_part(kernel: StreamKernel, gpu: Gpu, held: Held) -> float:
 
 def _times(kernel: StreamKernel, traffic: Traffic, gpu: Gpu, held: Held, hz: float) -> Times:
     """Waves of as many CTAs as fit, and the rest. Where memory is the bottleneck, a first round trip goes before."""
-    hbm_s, l2_s = _hbm_s(kernel, traffic, gpu), traffic.l2_time / (gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6)
+    l2_rate = gpu.streaming.l2_fraction * gpu.l2.bytes_per_clk * gpu.clock.boost_mhz * 1e6
+    hbm_s, l2_s = _hbm_s(kernel, traffic, gpu), traffic.l2_time / l2_rate
     launch_s = (kernel.n_ctas - 1) * gpu.streaming.cta_ns * 1e-9
     memory_s = max(hbm_s, l2_s)
     trip_s, cold_s = l2_trip_s(gpu, hz), _cold_part(kernel, gpu, held) * gpu.hbm.latency_ns * 1e-9

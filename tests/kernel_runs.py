@@ -31,7 +31,7 @@ WHOLE = (
     "multistage.barrier_warp_cycles=2", "multistage.serial_cycles=200",
     "multistage.cta_start_cycles=600", "multistage.epilogue_cycles=400", "multistage.issue_bytes_per_clk=256",
     "persistent.start_cycles=700", "persistent.load_cycles=110", "persistent.epilogue_cycles=1000",
-    "persistent.iteration_cycles=160", "persistent.reorder_fraction=0",
+    "persistent.iteration_cycles=160", "persistent.drain_cycles=0", "persistent.reorder_fraction=0",
     "coalescing.window_cycles=20", "activity.active_mhz=1000", "activity.tensor_mhz=200",
     "activity.few_sms_mhz=0",
 )  # fmt: skip

@@ -61,7 +61,8 @@ def naive(gemm, config, gpu, mhz):
             ("smem", cta), t, (config.block_m * row_bytes * (1 + config.block_n / 64) + c) / smem.bytes_per_clk
         )
         end = max(read, serve(("tensor", cta), t, flops / gpu.tensor.bf16_flops_per_clk_per_sm))
-        return max(end, t + family.iteration_cycles) if tma else end + family.drain_cycles + serial
+        end += family.drain_cycles + serial
+        return max(end, t + family.iteration_cycles) if tma else end
 
     def store(cta, tile, t, last):
         """C of one tile, written from t through both partitions: when the consumer is done with it."""

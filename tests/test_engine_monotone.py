@@ -36,7 +36,7 @@ SHORTER = (
     "l2.write_weight", "kernel.turnround_cycles", "multistage.barrier_cycles", "multistage.drain_cycles",
     "multistage.load_cycles", "multistage.cta_start_cycles", "multistage.epilogue_cycles", "persistent.start_cycles",
     "persistent.load_cycles", "persistent.epilogue_cycles", "persistent.iteration_cycles",
-    "persistent.reorder_fraction", "kernel.launch_ns",
+    "persistent.reorder_fraction", "persistent.drain_cycles", "kernel.launch_ns",
 )  # fmt: skip
 LARGER = ("l2.capacity_mib",)
 BASES = {

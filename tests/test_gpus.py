@@ -207,7 +207,6 @@ def test_h200_values_are_those_of_the_microbenchmark():
         "smem.max_kib_per_cta": bench["prop", "smem_optin", ""] / 1024,
         "smem.latency_cycles": bench["smem_latency", "", ""],
         "l2.capacity_mib": bench["prop", "l2", ""] / 2**20,
-        "l2.bytes_per_clk": max(reads.values()) / ghz,
         "l2.latency_cycles": bench["latency_cg", "footprint=16777216", "iters=131072"],
         "l2.sm_port_bytes_per_clk": reads["read_bw", "blocks=1;per_sm=1", "footprint=12582912"] / ghz,
         "hbm.read_fraction": from_memory / gpu.hbm.bandwidth_gb_per_s,

@@ -55,7 +55,7 @@ def test_bounds_are_near_where_one_server_does_all() -> None:
     gpu, gemm = load_gpu("h200_sxm"), Gemm(4096, 4096, 4096)
     best = search(gemm, gpu, menu(gpu, "persistent", gemm), best=1).best
     bound = lower_bound(gemm, best.plan.config, gpu, Options())
-    assert bound.by == "tensor cores"
+    assert bound.by in ("tensor cores", "iterations in order")  # the latter drain them as well
     assert 0.9 < bound.time_s / best.time_s <= 1
 
 

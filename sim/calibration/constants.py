@@ -140,6 +140,10 @@ CONSTANTS = (
         "from one mbarrier's round trip to producer and consumer waiting for each other twice",
     ),
     Constant(
+        "persistent.drain_cycles", "cycles", 1, 100, is_persistent, f"{TMA} that fill the tensor cores",
+        "nothing, where consumers relieve each other, to the way from an MMA's end to the next one's start",
+    ),
+    Constant(
         "persistent.reorder_fraction", "cycles", 0.02, 1.5, is_persistent, f"{TMA} that wait for HBM",
         "from memory that serves in turn (a fit's steps are factors and never reach 0) to one where those out of luck "
         "wait for all later requests and for the DRAM rows that these open",

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SAME = 0.01
 """Relative difference up to which a reading agrees with what the GPU's file says already."""
 KIB, MIB = 2**10, 2**20
+L2_RATE = "l2.bytes_per_clk"
 LONG_BYTES = 2**30
 """Footprint from which a read runs at the memory's rate: many times every L2."""
 
@@ -50,8 +51,9 @@ class _Recipe:
     """From the lines of the bench to the value; NaN where they do not hold it."""
 
 
-def read(benches: Sequence[Bench], gpu: Gpu) -> tuple[Reading, ...]:
-    """Every value that these lines give and that may be replaced, in the order of `READINGS`."""
+def read(benches: Sequence[Bench], gpu: Gpu, counted_gb_per_s: float = 0.0) -> tuple[Reading, ...]:
+    """Every value that these lines give and that may be replaced, in the order of `READINGS`. `counted_gb_per_s`: the
+    most that L2 sent to a counted kernel, over its whole time; where the lines fall short of it, it counts."""
     by_name: dict[str, list[Bench]] = {}
     for bench in benches:
         by_name.setdefault(bench.name, []).append(bench)
@@ -59,6 +61,8 @@ def read(benches: Sequence[Bench], gpu: Gpu) -> tuple[Reading, ...]:
     for recipe in READINGS:
         lines = by_name.get(recipe.bench, [])
         value = recipe.read(lines, gpu) if lines and gpu.provenance[recipe.key].kind != "fitted" else math.nan
+        if recipe.key == L2_RATE:
+            value = max(value, counted_gb_per_s / (gpu.clock.boost_mhz / 1e3))
         field = FIELDS[recipe.key]
         if field.low is not None and field.high is not None and field.low <= value <= field.high:
             rounded = float(f"{value:.4g}")
@@ -156,7 +160,9 @@ READINGS = (
     _Recipe("smem.latency_cycles", "smem_latency", "pointer chase", _only),
     _Recipe("tensor.mma_sync_fraction", "mma_sync_m16n8k16_bf16", "best rate over the peak", _mma_sync_fraction),
     _Recipe("l2.latency_cycles", "latency_cg", "plateau of the pointer chase", _near_l2),
-    _Recipe("l2.bytes_per_clk", "read_bw", "best of all SMs inside L2", _l2_rate(lambda gpu: gpu.sm.count)),
+    _Recipe(
+        L2_RATE, "read_bw", "best of all SMs inside L2, or of a counted kernel", _l2_rate(lambda gpu: gpu.sm.count)
+    ),
     _Recipe("l2.sm_port_bytes_per_clk", "read_bw", "one SM alone inside L2", _l2_rate(lambda gpu: 1)),
     _Recipe("hbm.read_fraction", "read_bw", "all SMs from 1 GiB or more, over the pins' peak", _read_fraction),
     _Recipe("hbm.write_fraction", "write_bw", "over the pins' peak", _write_fraction),

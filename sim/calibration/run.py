@@ -55,7 +55,7 @@ class Calibration:
         self.data = tables.read(request.paths, self.gpu)
         self.rows = {half: _drawn(self.data.items, half, request) for half in (True, False)}
         """Rows to fit (True) and to judge by (False)."""
-        self.readings = readings.read(self.data.benches, self.gpu)
+        self.readings = readings.read(self.data.benches, self.gpu, self.data.counted_gb_per_s)
         changed = {one.key: one for one in self.readings if not one.agrees}
         self.chosen, self.left = self._candidates()
         self.before = {key: one.before for key, one in changed.items()} | values_of(self.gpu, self.chosen)

@@ -42,7 +42,8 @@ class KernelConfig:
     or "direct" (into registers and no further, each warp its own slice of block_k: `sim.schedule.direct`)."""
     loop: str = "triton"
     """How a multistage main loop is written. "triton": copies are issued after the MMAs of an iteration, rows outside
-    the matrix load others instead. "cutlass": copies are issued between the MMAs, rows outside are masked."""
+    the matrix load others instead. "cutlass": copies are issued between the MMAs, rows outside are masked. "library":
+    as "triton", but that memory sees a ring's copies together, as cutlass's: kernels of which names alone are known."""
     clamped: bool = False
     """TMA only: rows of A outside the matrix are loaded all the same, all of them from one row inside it."""
     load_bytes: int = 16

@@ -17,7 +17,7 @@ _CHOICES = {
     "raster": ("m", "n"),
     "mma_m_along": ("m", "n"),
     "loads": ("cp_async", "tma", "ldg", "direct"),
-    "loop": ("triton", "cutlass"),
+    "loop": ("triton", "cutlass", "library"),
     "mma": ("tcgen05", "wgmma", "mma_sync", "fma"),
 }
 _COUNTS = {

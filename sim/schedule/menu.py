@@ -128,11 +128,12 @@ def cluster_slots(gpu: Gpu, cluster: int) -> int:
 def _multistage(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
     on_tensor_cores = flops_per_clk_per_sm("fma", gemm.dtype, gpu) <= 0 or _has_tensor_cores(gemm, gpu)
     data = menu_data(gpu.architecture)["multistage" if on_tensor_cores else "fma"]
-    loads = loads_for(gemm, gpu)
+    loads, loop = loads_for(gemm, gpu), data.get("loop", "library")
     for point in _listed(data, gemm) if "rows" in data else _gridded(data, gemm, gpu):
         k_bytes = point.pop("block_k_bytes")
         mma = instruction_for(point["block_m"], gemm, gpu) if on_tensor_cores else "fma"
-        yield KernelConfig("multistage", block_k=k_bytes // gemm.a_element_bytes, loads=loads, mma=mma, **point)
+        block_k = k_bytes // gemm.a_element_bytes
+        yield KernelConfig("multistage", block_k=block_k, loads=loads, loop=loop, mma=mma, **point)
 
 
 def _gridded(grid: dict[str, Any], gemm: Gemm, gpu: Gpu) -> Iterator[dict[str, Any]]:
