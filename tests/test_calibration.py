@@ -245,6 +245,13 @@ def test_the_shipped_microbenchmarks_say_what_the_gpu_file_says() -> None:
     assert [one.key for one in found if not one.agrees] == []
 
 
+def test_what_l2_sent_to_kernels_counts_where_a_loop_of_loads_falls_short() -> None:
+    benches = tables.read([SHIPPED], GPU).benches
+    for counted, expected in ((0.0, 4505), (5_000.0, 4505), (9_900.0, 5000)):
+        rate = next(one for one in readings.read(benches, GPU, counted) if one.key == "l2.bytes_per_clk")
+        assert rate.value == expected
+
+
 def test_another_latency_is_read_and_written(folder: Path, tmp_path: Path) -> None:
     bench = (SHIPPED / "microbench.csv").read_text().replace(",287.", ",301.")
     (tmp_path / "micro.csv").write_text(bench)

@@ -144,6 +144,13 @@ def test_persistent_iteration_is_the_mma_rate(stages):
     assert per_iteration(persistent(stages=stages)) == MMA == 2 * 128 * 128 * 64 / 4096
 
 
+def test_persistent_iterations_drain_the_tensor_cores_between_them():
+    """But where they wait for one another's stages all the same."""
+    gpu = whole_gpu("persistent.drain_cycles=15")
+    assert per_iteration(persistent(stages=4), gpu) == MMA + 15
+    assert per_iteration(persistent(64, 64, stages=6, pingpong=True), gpu) == 160
+
+
 def test_short_iterations_hit_the_floor_between_stages():
     assert per_iteration(persistent(64, 64, stages=6, pingpong=True)) == 160
 
@@ -226,6 +233,14 @@ def test_sms_of_a_gpc_share_its_port():
     assert per_k(1, 4, whole_gpu()) == 326
 
 
+@pytest.mark.small
+def test_the_port_of_a_gpc_keeps_its_clock_when_that_of_the_sms_falls():
+    gpu = whole_gpu("l2.gpc_port_bytes_per_clk=64")
+    gemms = [warm(Gemm(64, 64 * 4, 64 * n)) for n in (16, 32)]
+    short, long = (run(gemm, multistage(64, 64, 64, 4), gpu, clock_mhz=500).time_s for gemm in gemms)
+    assert (long - short) / 16 == pytest.approx(4 * 256e-9, rel=0.01)  # of a clock of 1000 MHz
+
+
 def test_a_kernel_of_little_work_runs_at_l2_s_rate():
     """264 tiles of 64x64 that share nothing but L2: 4 KiB a cycle, within the 3 % that a few late CTAs leave."""
     kernels = [
@@ -257,6 +272,14 @@ def test_rows_that_open_often_slow_hbm_down():
     run_bytes = 6 * 64 * 2
     slow = run(gemm, config, whole_gpu(f"hbm.row_open_bytes={run_bytes}"))
     assert cycles(slow) / cycles(run(gemm, config, GPU)) == pytest.approx(2, rel=0.03)
+
+
+@pytest.mark.small
+@pytest.mark.parametrize(("loop", "at_once"), [("triton", 1), ("cutlass", 3), ("library", 3)])
+def test_what_opens_a_row_depends_on_how_a_loop_asks(loop, at_once):
+    """Triton's for an iteration, others for what a ring of four stages is ahead."""
+    gpu = whole_gpu("hbm.row_open_bytes=100")
+    assert row_cost(Gemm(64, 1024, 4096), multistage(stages=4, loop=loop), gpu) == 1 + 100 / (at_once * 128)
 
 
 def test_rows_that_follow_one_another_are_read_as_one():
