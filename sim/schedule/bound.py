@@ -160,7 +160,8 @@ def _persistent_s(
 ) -> float:
     """Time of a kernel whose CTAs walk through items: waves of loops, and epilogues where nothing hides them."""
     latency = iteration.latency + family["latency_cycles"] + iteration.latency_s * clock_hz
-    own = max(iteration.sm, family["floor_x16"] / 16, latency / config.stages)
+    busy = max(iteration.sm, family["floor_x16"] / 16) + family["drain_cycles"]
+    own = max(busy, latency / config.stages)
     epilogue, wave = family["epilogue_cycles"], iteration.wave_s * clock_hz
     full, last = divmod(cut.items, cut.agents)
     loop = cut.iterations * max(own, wave)

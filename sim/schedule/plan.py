@@ -126,12 +126,12 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
     merge, fused = round(gpu.coalescing.window_cycles), round(_fused_cycles(gemm, config, gpu))
     if is_persistent(config):
         p, size = gpu.persistent, config.cluster_m * config.cluster_n
-        floor = max(p.iteration_cycles, formats.clamped_cycles(gemm, config, gpu))
+        floor, drain = max(p.iteration_cycles, formats.clamped_cycles(gemm, config, gpu)), round(p.drain_cycles)
         return {
             "start_cycles": round(p.start_cycles),
             "restart_cycles": 0,
             "barrier_cycles": 0,
-            "drain_cycles": round(p.drain_cycles + front_cycles(gemm, config, gpu)),
+            "drain_cycles": drain + round(front_cycles(gemm, config, gpu)),
             "issue_cycles": 0,
             "fill_cycles": round(p.iteration_cycles),
             "reorder_x256": round(256 * p.reorder_fraction * size / (size + 1)),  # the latest of a cluster's
@@ -139,7 +139,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "epilogue_cycles": 0,
             "fused_cycles": fused,
             "end_cycles": round(p.epilogue_cycles),
-            "floor_x16": round(16 * max(0.0, floor - p.drain_cycles)),
+            "floor_x16": round(16 * max(0.0, floor - drain)),
             "merge_cycles": merge,
             "scatter_cycles": round(gpu.l2.jitter_cycles),
         }
