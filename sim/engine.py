@@ -255,52 +255,22 @@ def _store(m, w, s, nodes, chunk, n_bytes, t):
 
 
 @jit
-def tile_of(w, item):
-    """(batch, split, row, column) of a work item, in cluster tiles: grouped rasterisation along m, or n if raster_n."""
-    tiles = w.grid_m * w.grid_n
-    split = item // (tiles * w.batch)
-    item -= split * tiles * w.batch
-    b = item // tiles
-    item -= b * tiles
-    rows, cols = (w.grid_n, w.grid_m) if w.raster_n else (w.grid_m, w.grid_n)
-    first = item // (w.group * cols) * w.group
-    size = min(rows - first, w.group)
-    r = item - first * cols
-    row, col = first + r % size, r // size
-    return (b, split, col, row) if w.raster_n else (b, split, row, col)
-
-
-@jit
-def _seen(w, split, row):
-    """(first, number) of the k-iterations of a slice: all, or of attention those that a row of items sees."""
-    first, stop = split * w.k_per_split, min(w.n_k, (split + 1) * w.k_per_split)
-    if w.see_block:  # two of each block of keys, the last block first
-        last = min(w.see_keys, w.see_last + row * w.see_step)
-        first = max(first, w.n_k - 2 * ((last + w.see_block - 1) // w.see_block))
-        stop = min(stop, w.n_k - 2 * (max(0, w.see_first + row * w.see_step) // w.see_block))
-    return first, max(0, stop - first)
-
-
-@jit
-def _take_item(w, s, ag):
+def _take_item(w, s, ag, items):
     """Give the agent's producer its next work item: the one a whole round on (`static`), or the first that nobody has;
     `skip_items` further from `skip_at` on. False when none is left."""
-    item = ag.number + ag.p_j * w.n_agents if w.static else s.next_item
-    if item >= s.skip_at:
-        item += s.skip_items
-    if item >= w.n_items:
+    number = ag.number + ag.p_j * w.n_agents if w.static else s.next_item
+    if number >= s.skip_at:
+        number += s.skip_items
+    if number >= items.size:
         ag.p_item = -1
         return False
     s.next_item += 1
-    b, split, row, col = tile_of(w, item)
-    ag.p_item, ag.p_k = item, 0
-    ag.p_k0, ag.p_nk = _seen(w, split, row)
-    row, col = row * w.cluster_m, col * w.cluster_n
-    ag.p_a = (b * w.grid_m * w.cluster_m + row) * (1 if w.a_once else w.n_k)
-    ag.p_b = (b // w.b_share * w.grid_n * w.cluster_n + col) * w.n_k + w.first_b
-    ag.p_rows_a = w.rows_a - row * w.block_m
-    ag.p_rows_b = w.rows_b - col * w.block_n
-    ag.queue[ag.p_j % (w.stages + 2)] = item
+    item = items[number]
+    ag.p_item, ag.p_k = number, 0
+    ag.p_k0, ag.p_nk, ag.p_a, ag.p_b = item.k0, item.nk, item.a, item.b
+    ag.p_rows_a = w.rows_a - item.row * w.block_m
+    ag.p_rows_b = w.rows_b - item.col * w.block_n
+    ag.queue[ag.p_j % (w.stages + 2)] = number
     ag.p_j += 1
     return True
 
@@ -360,9 +330,9 @@ def _deliver(m, w, s, ag, sm, t, data, why):
 
 
 @jit
-def _issue(m, w, s, ag, sm, nodes, lrc, spans, t):
+def _issue(m, w, s, ag, sm, nodes, lrc, items, spans, t):
     """Issue the loads of the producer's next iteration at time t, if the ring and the work allow."""
-    if ag.p_item >= 0 and ag.p_k == ag.p_nk and not (w.persistent and _take_item(w, s, ag)):
+    if ag.p_item >= 0 and ag.p_k == ag.p_nk and not (w.persistent and _take_item(w, s, ag, items)):
         ag.p_item = -1
     if ag.p_item < 0:
         return
@@ -440,12 +410,11 @@ def _span(s, spans, kind, ag, tile, k, start, end):
 
 
 @jit
-def _next_tile(w, ag):
+def _next_tile(w, ag, items):
     """Move the consumer to the next item its producer took."""
-    item = ag.queue[ag.c_j % (w.stages + 2)]
+    ag.c_item, ag.c_k = ag.queue[ag.c_j % (w.stages + 2)], 0
     ag.c_j += 1
-    ag.c_item, ag.c_k = item, 0
-    ag.c_k0, ag.c_nk = _seen(w, item // (w.grid_m * w.grid_n * w.batch), item % w.grid_m)
+    ag.c_k0, ag.c_nk = items[ag.c_item].k0, items[ag.c_item].nk
 
 
 @jit
@@ -471,15 +440,15 @@ def _active(s, change, t):
 
 
 @jit
-def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
+def _begin(m, w, s, ag, sm, nodes, lrc, items, spans, t):
     """A CTA (or cluster) starts running at t: its producer begins to fill the ring."""
     s.waits[BEGIN] += t - ag.begun
     _active(s, w.cluster_size, t)
     if ag.traced:
         _span(s, spans, 0, ag, ag.p_item, 0, ag.begun, t)
     ag.filled, ag.fill_at = 0, t
-    _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
-    _next_tile(w, ag)
+    _fill(m, w, s, ag, sm, nodes, lrc, items, spans, t)
+    _next_tile(w, ag, items)
     if ag.c_nk == 0:  # nothing to see: on to the epilogue
         ag.c_k, ag.phase = -1, DONE
         return t
@@ -487,11 +456,11 @@ def _begin(m, w, s, ag, sm, nodes, lrc, spans, t):
 
 
 @jit
-def _fill(m, w, s, ag, sm, nodes, lrc, spans, t):
+def _fill(m, w, s, ag, sm, nodes, lrc, items, spans, t):
     """Ask for the stages of a ring that is not full yet, one every `fill_cycles`: those due at t, one at least."""
     while ag.filled < w.depth and (ag.fill_at <= t or ag.filled == 0):
         if w.persistent or ag.p_k < ag.p_nk:
-            _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
+            _issue(m, w, s, ag, sm, nodes, lrc, items, spans, t)
         ag.filled = ag.filled + 1 if ag.p_item >= 0 else w.depth
         ag.fill_at += w.fill_cycles * s.fs_cycle
 
@@ -513,22 +482,19 @@ def _go_on(m, w, s, ag, sm, spans, t):
 
 
 @jit
-def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
+def _finish_tile(m, w, s, ag, sm, nodes, items, spans, t):
     """Epilogue of one item starting at t: store C through L2. Returns when the consumer is done with it."""
     fs = s.fs_cycle
     out = t + w.epilogue_cycles * fs
     end = out + w.fused_cycles * fs
-    b, split, row, col = tile_of(w, ag.c_item)
-    tiles_m, tiles_n = w.grid_m * w.cluster_m, w.grid_n * w.cluster_n
-    base = w.first_c + (split * w.batch + b) * tiles_m * tiles_n
-    most = 0
-    for r in range(row * w.cluster_m, (row + 1) * w.cluster_m):
-        valid = min(w.block_m, max(0, w.rows_a - r * w.block_m))
-        for c in range(col * w.cluster_n, (col + 1) * w.cluster_n):
-            share = min(w.block_n, max(0, w.rows_b - c * w.block_n))
+    item, most = items[ag.c_item], 0
+    for r in range(w.cluster_m):
+        valid = min(w.block_m, max(0, w.rows_a - (item.row + r) * w.block_m))
+        for c in range(w.cluster_n):
+            share = min(w.block_n, max(0, w.rows_b - (item.col + c) * w.block_n))
             n_bytes = (valid * w.c_l2_bytes >> 8) * share // w.block_n
             if n_bytes:
-                end = max(end, _store(m, w, s, nodes, base + r * tiles_n + c, n_bytes, t))
+                end = max(end, _store(m, w, s, nodes, item.c + r * w.grid_n * w.cluster_n + c, n_bytes, t))
                 if w.c_read_bytes:
                     end = max(end, _hbm_read(m, w, s, t, (valid * w.c_read_bytes >> 8) * share // w.block_n))
             most = max(most, n_bytes)
@@ -545,17 +511,17 @@ def _finish_tile(m, w, s, ag, sm, nodes, spans, t):
 
 
 @jit
-def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
+def _on_done(m, w, s, ag, sm, nodes, lrc, items, spans, t):
     """An iteration's MMA is done: its stage is free. Returns the agent's next event time."""
     ag.c_k += 1
     ag.c_slot = 0 if ag.c_slot + 1 == w.stages else ag.c_slot + 1
     if w.persistent and ag.filled < w.depth:
         ag.filled -= 1
-        _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
+        _fill(m, w, s, ag, sm, nodes, lrc, items, spans, t)
     elif w.persistent or (ag.p_k < ag.p_nk and not w.ahead):
-        _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
+        _issue(m, w, s, ag, sm, nodes, lrc, items, spans, t)
     if ag.c_k == ag.c_nk:
-        return _on_tile(m, w, s, ag, sm, nodes, spans, t)
+        return _on_tile(m, w, s, ag, sm, nodes, items, spans, t)
     if not w.persistent and ag.issue_free > t:
         s.waits[ISSUE] += ag.issue_free - t
         t = ag.issue_free
@@ -563,9 +529,9 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, spans, t):
 
 
 @jit
-def _on_tile(m, w, s, ag, sm, nodes, spans, t):
+def _on_tile(m, w, s, ag, sm, nodes, items, spans, t):
     """The last iteration of an item is done at t: epilogue, in the way of the next item or beside it (ping-pong)."""
-    end = _finish_tile(m, w, s, ag, sm, nodes, spans, t)
+    end = _finish_tile(m, w, s, ag, sm, nodes, items, spans, t)
     if not (w.pingpong and ag.c_j < ag.p_j):
         s.waits[EPILOGUE] += end - t
         ag.phase = END
@@ -575,19 +541,19 @@ def _on_tile(m, w, s, ag, sm, nodes, spans, t):
     else:
         ag.epi0, free = end, max(t, ag.epi1)
     s.waits[EPILOGUE] += free - t
-    _next_tile(w, ag)
+    _next_tile(w, ag, items)
     return _go_on(m, w, s, ag, sm, spans, free)
 
 
 @jit
-def _on_end(m, w, s, ag, sm, spans, t):
+def _on_end(m, w, s, ag, sm, items, spans, t):
     """Epilogue done: next item of a persistent agent, next CTA in the slot, or nothing left."""
     if w.persistent and ag.c_j < ag.p_j:
-        _next_tile(w, ag)
+        _next_tile(w, ag, items)
         return _go_on(m, w, s, ag, sm, spans, t)
     _active(s, -w.cluster_size, t)
     s.end_fs = max(s.end_fs, t)
-    if w.persistent or not _take_item(w, s, ag):
+    if w.persistent or not _take_item(w, s, ag, items):
         return NEVER
     ag.phase, ag.begun = START, t
     return t + w.restart_cycles * s.fs_cycle
@@ -647,7 +613,7 @@ def warm(m_, w_, s_, nodes, chunks, sizes):
 
 
 @entry
-def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
+def run(m_, w_, s_, items, tree, agents, sms, nodes, lrc, windows, spans):
     """Replay the kernel until its last CTA ends, or go on with it where it paused. Records come as arrays of one.
 
     Returns OK, TOO_LONG, or PAUSED at the first event after `pause_at` k-iterations; state may be changed then.
@@ -656,7 +622,7 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
     limit = np.int64(1) << (62 - s.bits)
     if s.n_events == 0:  # launch: every agent's first item and start, one after another
         for i in range(w.n_agents):
-            if _take_item(w, s, agents[i]):
+            if _take_item(w, s, agents[i], items):
                 _push(tree, s.bits, i, w.start_cycles * s.fs_cycle + i * m.launch_fs)
     mask = (1 << s.bits) - 1
     while True:
@@ -676,23 +642,23 @@ def run(m_, w_, s_, tree, agents, sms, nodes, lrc, windows, spans):
         ag = agents[a]
         sm = sms[ag.sm]
         if ag.phase == DONE:
-            t = _on_done(m, w, s, ag, sm, nodes, lrc, spans, t)
+            t = _on_done(m, w, s, ag, sm, nodes, lrc, items, spans, t)
         elif ag.phase == READY:
             ag.phase = DONE
             if w.ahead and ag.p_k < ag.p_nk:
-                _issue(m, w, s, ag, sm, nodes, lrc, spans, t)
+                _issue(m, w, s, ag, sm, nodes, lrc, items, spans, t)
             t = _start_mma(m, w, s, ag, sm, spans, t)
         elif ag.phase == START:
-            t = _begin(m, w, s, ag, sm, nodes, lrc, spans, t)
+            t = _begin(m, w, s, ag, sm, nodes, lrc, items, spans, t)
         elif ag.phase == LATE:
             ag.ready[ag.c_slot] += (s.hbm_fs - ag.queued[ag.c_slot]) * w.reorder_x256 >> 8
             ag.queued[ag.c_slot] = 0
             t = _go_on(m, w, s, ag, sm, spans, t)
         elif ag.phase == FILL:
-            _fill(m, w, s, ag, sm, nodes, lrc, spans, t)
+            _fill(m, w, s, ag, sm, nodes, lrc, items, spans, t)
             ag.phase, t = ag.next_phase, ag.next_at
         else:
-            t = _on_end(m, w, s, ag, sm, spans, t)
+            t = _on_end(m, w, s, ag, sm, items, spans, t)
         if ag.filled < w.depth and ag.fill_at < t:  # whatever comes next, a stage of its ring is due before
             ag.next_phase, ag.next_at = ag.phase, t
             ag.phase, t = FILL, ag.fill_at

@@ -18,6 +18,7 @@ from sim.machine import fs_per_cycle
 from sim.result import SPAN_DTYPE, KernelResult
 from sim.sampling import replay
 from sim.schedule.plan import Plan
+from sim.schedule.raster import items
 from sim.windows import even_windows
 
 N_WINDOWS = 512
@@ -44,6 +45,7 @@ class State(NamedTuple):
     machine: Records
     work: Records
     scalars: Records
+    items: Records
     tree: npt.NDArray[np.int64]
     agents: Records
     sms: Records
@@ -98,14 +100,16 @@ def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
         "pause_at": e.NEVER,
         "skip_at": e.NEVER,
     }
+    nodes = _nodes(n_chunks, machine.n_sides)  # refuses more than items can count
     return State(
         machine=_one(rec.MACHINE, {name: value for name, value in machine._asdict().items() if name != "gpc_side"}),
         work=_one(rec.WORK, plan.work._asdict()),
         scalars=_one(rec.SCALARS, scalars),
+        items=items(plan.work),
         tree=np.full(2 << bits, e.NEVER, dtype=np.int64),
         agents=_agents(machine, plan, TRACED_SMS if trace else 0),
         sms=np.zeros(machine.n_sm, rec.SM),
-        nodes=_nodes(n_chunks, machine.n_sides),
+        nodes=nodes,
         lrc=np.zeros(n_chunks * machine.n_gpc, rec.LRC),
         windows=np.zeros((N_WINDOWS, 9)),
         spans=np.zeros((MAX_SPANS if trace else 0, 7), np.int64),

@@ -226,3 +226,5 @@ NODE = np.dtype(
 )
 """One chunk in one L2 partition: when its fill arrives, what had been filled when it last moved to the front, its
 neighbours in that order (0: not listed), what is held (HOME, COPY, DIRTY) and the bytes of one such part."""
+ITEM = np.dtype((np.record, [(name, "i4") for name in ("row", "col", "k0", "nk", "a", "b", "c")]))
+"""A work item: its (cluster's first) tile of C, its first k-iteration and their number, its first chunks of A, B, C."""

@@ -10,9 +10,11 @@ from hwmodels import load_gpu
 from hwmodels.spec import Gpu
 from sim.kernel import run_kernel
 from sim.machine import build_machine
+from sim.records import Work
 from sim.result import KernelResult
 from sim.schedule.config import KernelConfig
 from sim.schedule.plan import build_plan
+from sim.schedule.raster import items
 from workloads import Gemm
 
 MHZ = 1000.0
@@ -90,3 +92,13 @@ def cycles(kernel: KernelResult) -> float:
 def warm(gemm: Gemm) -> Gemm:
     """The same with A and B in L2."""
     return replace(gemm, l2="warm")
+
+
+def places(work: Work) -> list[tuple[int, int, int, int]]:
+    """(batch, split, row, column), in cluster tiles, of every item in order, from where C's chunks and its tile lie."""
+    n_chunks = work.grid_m * work.grid_n * work.cluster_size
+    found = []
+    for item in items(work):
+        split, batch = divmod((int(item["c"]) - work.first_c) // n_chunks, work.batch)
+        found.append((batch, split, int(item["row"]) // work.cluster_m, int(item["col"]) // work.cluster_n))
+    return found

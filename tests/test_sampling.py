@@ -11,17 +11,15 @@ import numpy as np
 import pytest
 
 from hwmodels import load_gpu
-from sim import engine
 from sim.kernel import run_kernel
 from sim.machine import build_machine
 from sim.result import KernelResult
 from sim.sampling import _level, touched_bytes
 from sim.schedule.config import KernelConfig
 from sim.schedule.plan import build_plan
-from tests.kernel_runs import multistage, persistent, resident
+from tests.kernel_runs import multistage, persistent, places, resident
 from workloads import Gemm
 
-tile_of = getattr(engine.tile_of, "py_func", engine.tile_of)
 FROZEN = Path(__file__).parent / "data" / "h200_frozen.toml"
 LARGE = Gemm(16384, 16384, 16384)
 QUICK = (Gemm(8192, 16384, 8192), multistage(group=8))
@@ -168,10 +166,10 @@ def test_touched_bytes_are_those_of_the_items_of_each_wave(raster: str, batch: i
     gpu = load_gpu(FROZEN)
     gemm, config = Gemm(1900, 3000, 256, batch=batch), multistage(64, 128, group=3, raster=raster)
     work = build_plan(gemm, config, gpu).work._replace(n_agents=17)
-    places = [tile_of(work, item) for item in range(work.n_items)]
+    walked = places(work)
     expected = [0.0]
     for first in range(0, work.n_items, 17):
-        wave = places[first : first + 17]
+        wave = walked[first : first + 17]
         rows, cols = ({(b, place[i]) for b, _, *place in wave} for i in (0, 1))
         expected.append(expected[-1] + (len(rows) * 64 + len(cols) * 128) * 256 * 2)
     assert touched_bytes(work) == pytest.approx(expected)

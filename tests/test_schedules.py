@@ -14,19 +14,16 @@ from hypothesis import strategies as st
 from hwmodels import list_gpus, load_gpu, measured_path
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
-from sim import engine
 from sim.machine import build_machine, gpc_sides, gpc_sizes, place
-from sim.records import Work
 from sim.schedule.config import KernelConfig
 from sim.schedule.instructions import is_serial
 from sim.schedule.launches import CLUSTER_SLOTS
 from sim.schedule.plan import Plan, build_plan, sectors_per_piece
-from tests.kernel_runs import multistage, persistent
+from tests.kernel_runs import multistage, persistent, places
 from workloads import Gemm
 
 H200 = load_gpu("h200_sxm")
 SQUARE = Gemm(4096, 4096, 4096)
-tile_of = getattr(engine.tile_of, "py_func", engine.tile_of)
 each_gpu = pytest.mark.parametrize("gpu", [load_gpu(name) for name in list_gpus()], ids=list_gpus())
 
 
@@ -34,16 +31,11 @@ def plan(gemm: Gemm = SQUARE, config: KernelConfig | None = None, gpu: Gpu = H20
     return build_plan(gemm, config or multistage(), gpu, full)
 
 
-def tiles(work: Work) -> list[tuple[int, int, int, int]]:
-    """(batch, split, row, column) of every item, in order."""
-    return [tile_of(work, item) for item in range(work.n_items)]
-
-
 # Rasterisation.
 def rasters(raster: str, group: int, m: int = 5, n: int = 3) -> list[tuple[int, int]]:
     """(row, column) of a grid of m x n tiles, in launch order."""
     work = plan(Gemm(m * 128, n * 128, 64), multistage(raster=raster, group=group)).work
-    return [(row, column) for _, _, row, column in tiles(work)]
+    return [(row, column) for _, _, row, column in places(work)]
 
 
 @pytest.mark.small
@@ -80,7 +72,7 @@ def test_raster_along_n_is_the_transpose():
 def test_every_tile_of_every_slice_is_walked_once(m, n, group, batch, split, raster):
     gemm = Gemm(m * 64, n * 64, 256, batch=batch)
     work = plan(gemm, multistage(64, 64, 64, 2, raster=raster, group=group, split_k=split)).work
-    walked = tiles(work)
+    walked = places(work)
     splits = -(-4 // -(-4 // split))
     expected = {(b, s, r, c) for b in range(batch) for s in range(splits) for r in range(m) for c in range(n)}
     assert len(walked) == len(expected)

@@ -20,6 +20,7 @@ from sim.records import Work
 from sim.schedule.attention import AttentionKernel
 from sim.schedule.config import KernelConfig
 from sim.schedule.plan import SWITCHES, Plan, hbm_latency_fs, sectors_per_piece, spare_mhz
+from sim.schedule.raster import steps
 from sim.schedule.resources import Occupancy, cta_limits, flops_per_clk_per_sm
 from workloads.attention import MATMULS, Attention
 
@@ -76,15 +77,7 @@ def see(kernel: AttentionKernel, work: Attention) -> dict[str, int]:
 
 def steps_seen(work: Work) -> npt.NDArray[np.int64]:
     """k-iterations of every item of one matrix of the batch, [splits, grid_m], as the engine counts them."""
-    split, row = np.arange(work.splits)[:, None], np.arange(work.grid_m)[None, :]
-    first, stop = split * work.k_per_split + 0 * row, np.minimum(work.n_k, (split + 1) * work.k_per_split) + 0 * row
-    if work.see_block:
-        last = np.minimum(work.see_keys, work.see_last + row * work.see_step)
-        first = np.maximum(first, work.n_k - STEPS * -(-last // work.see_block))
-        stop = np.minimum(
-            stop, work.n_k - STEPS * (np.maximum(0, work.see_first + row * work.see_step) // work.see_block)
-        )
-    return np.maximum(0, stop - first)
+    return steps(work)[1]
 
 
 def _config(kernel: AttentionKernel) -> KernelConfig:
