@@ -172,7 +172,7 @@ def _describe(plan: Plan) -> dict[str, object]:
 
 
 def _before(plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:
-    """The memset of a counter of tiles or of semaphores, where there is one."""
+    """The memset of a counter of tiles, or of the semaphores of parts that are added up, where there is one."""
     time_s = before_s(plan, gpu)
     return (small_kernel("memset", time_s, main.sm_mhz, (0, 0), (0, 0)),) if time_s else ()
 
@@ -180,7 +180,7 @@ def _before(plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...
 def before_s(plan: Plan, gpu: Gpu) -> float:
     """Seconds of the memset before the main kernel; 0 without."""
     counts = plan.work.persistent and not plan.work.static
-    return gpu.persistent.memset_us * 1e-6 if counts or plan.config.split_in_place else 0.0
+    return gpu.persistent.memset_us * 1e-6 if counts or plan.config.split_in_place or plan.work.part_bytes else 0.0
 
 
 def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[KernelResult, ...]:

@@ -3,7 +3,7 @@
 A *chunk* is the part of one operand that one CTA loads for one k-iteration; an *agent* is what holds CTA slots and
 walks through work items: one CTA, or a cluster of CTAs in lockstep. Each agent has exactly one pending event, so the
 event queue is a winner tree over agents: its leaves hold (time << bits | agent), the root is the next event, and
-the order (time, agent) is total. One event is one pop of the root.
+the order (time, agent) is total. One event is one pop of the root. None waits for ever: `sim.schedule.stream_k`.
 
 Time is int64 femtoseconds. Durations in SM cycles are scaled by `fs_per_cycle`, which moves with activity at window
 ends and affects later reservations only. Every server is reserved at the event that asks for it, never ahead of
@@ -22,7 +22,7 @@ from numba import njit
 
 NEVER = 2**63 - 1
 OK, TOO_LONG, PAUSED = 0, 1, 2
-START, READY, DONE, END, FILL, LATE = 0, 1, 2, 3, 4, 5
+START, READY, DONE, END, FILL, LATE, SUMS, WHOLE = 0, 1, 2, 3, 4, 5, 6, 7
 MMA, HBM, L2, PORT, BARRIER, ISSUE, BEGIN, EPILOGUE = 0, 1, 2, 3, 4, 5, 6, 7
 HOME, COPY, DIRTY = 1, 2, 4
 
@@ -261,15 +261,13 @@ def _take_item(w, s, ag, items):
     number = ag.number + ag.p_j * w.n_agents if w.static else s.next_item
     if number >= s.skip_at:
         number += s.skip_items
-    if number >= items.size:
-        ag.p_item = -1
+    if number >= items.size or items[number].row < 0:
         return False
     s.next_item += 1
     item = items[number]
     ag.p_item, ag.p_k = number, 0
     ag.p_k0, ag.p_nk, ag.p_a, ag.p_b = item.k0, item.nk, item.a, item.b
-    ag.p_rows_a = w.rows_a - item.row * w.block_m
-    ag.p_rows_b = w.rows_b - item.col * w.block_n
+    ag.p_rows_a, ag.p_rows_b = w.rows_a - item.row * w.block_m, w.rows_b - item.col * w.block_n
     ag.queue[ag.p_j % (w.stages + 2)] = number
     ag.p_j += 1
     return True
@@ -310,20 +308,26 @@ def _load_both(m, w, s, ag, nodes, lrc, k, t):
 
 
 @jit
+def _receive(m, w, s, sm, n_bytes, t):
+    """Reserve the port through which each SM of a cluster receives `n_bytes`; returns how long they take."""
+    dur = (n_bytes * m.port_x1k_per_kib >> 10) * s.fs_cycle >> 10
+    sm.port_free = max(t, sm.port_free) + dur
+    s.port_fs += dur * w.cluster_size
+    s.sm_read += n_bytes * w.cluster_size
+    return dur
+
+
+@jit
 def _deliver(m, w, s, ag, sm, t, data, why):
     """Move an iteration's bytes through the SM's port into shared memory. Returns (ready, reason)."""
     fs = s.fs_cycle
     n_bytes = w.b_sm_bytes if w.a_once and ag.p_k else w.a_sm_bytes + w.b_sm_bytes
-    s.sm_read += n_bytes * w.cluster_size
     s.n_loads += 1
-    dur = (n_bytes * m.port_x1k_per_kib >> 10) * fs >> 10
-    s.port_fs += dur * w.cluster_size
-    sm.port_free = port = max(t, sm.port_free) + dur
+    ready = data + _receive(m, w, s, sm, n_bytes, t)
+    port = sm.port_free + m.l2_cycles * fs
     fill = w.fill_smem_x16 * fs >> 4
     sm.smem_free = max(t, sm.smem_free) + fill
     s.smem_fs += fill * w.cluster_size
-    ready = data + dur
-    port += m.l2_cycles * fs
     if port > ready:
         ready, why = port, PORT
     return ready + (w.latency_cycles + _noise(ag, m.l2_jitter_cycles) - (m.l2_jitter_cycles >> 1)) * fs, why
@@ -359,11 +363,8 @@ def _spill(m, w, s, ag, sm, t):
     for side in range(m.n_sides):
         served = size * (n_bytes + (w.spill_bytes * m.l2_write_weight_x256 >> 8)) >> (m.n_sides - 1)
         end = max(end, _l2_serve(m, s, side, t, served))
-    port = (n_bytes * m.port_x1k_per_kib >> 10) * s.fs_cycle >> 10
-    sm.port_free = max(t, sm.port_free) + port
-    s.port_fs += port * size
+    _receive(m, w, s, sm, n_bytes, t)
     s.l2_read += n_bytes * size
-    s.sm_read += n_bytes * size
     s.l2_write += w.spill_bytes * size
     s.sm_write += w.spill_bytes * size
     end = max(end, sm.port_free) + m.l2_cycles * s.fs_cycle
@@ -511,7 +512,7 @@ def _finish_tile(m, w, s, ag, sm, nodes, items, spans, t):
 
 
 @jit
-def _on_done(m, w, s, ag, sm, nodes, lrc, items, spans, t):
+def _on_done(m, w, s, ag, sm, nodes, lrc, items, parts, spans, t):
     """An iteration's MMA is done: its stage is free. Returns the agent's next event time."""
     ag.c_k += 1
     ag.c_slot = 0 if ag.c_slot + 1 == w.stages else ag.c_slot + 1
@@ -520,6 +521,9 @@ def _on_done(m, w, s, ag, sm, nodes, lrc, items, spans, t):
         _fill(m, w, s, ag, sm, nodes, lrc, items, spans, t)
     elif w.persistent or (ag.p_k < ag.p_nk and not w.ahead):
         _issue(m, w, s, ag, sm, nodes, lrc, items, spans, t)
+    if ag.c_k == ag.c_nk and w.part_bytes and parts[ag.c_item].sums:
+        ag.phase = SUMS
+        return t
     if ag.c_k == ag.c_nk:
         return _on_tile(m, w, s, ag, sm, nodes, items, spans, t)
     if not w.persistent and ag.issue_free > t:
@@ -543,6 +547,32 @@ def _on_tile(m, w, s, ag, sm, nodes, items, spans, t):
     s.waits[EPILOGUE] += free - t
     _next_tile(w, ag, items)
     return _go_on(m, w, s, ag, sm, spans, free)
+
+
+@jit
+def _on_sums(m, w, s, ag, sm, nodes, lrc, parts, spans, t):
+    """A part of a tile is done: once the sums of the part before it are in L2 (it asks again and again), the last part
+    reads them, any other adds its own to them. Returns when that is done, or when it asks again."""
+    n_bytes, part, end = w.part_bytes, parts[ag.c_item], t
+    if parts[part.after].at > t:
+        s.waits[BARRIER] += max(1, m.l2_cycles) * s.fs_cycle
+        return t + max(1, m.l2_cycles) * s.fs_cycle
+    ag.phase = WHOLE if ag.c_k0 + ag.c_nk == w.n_k else END
+    for chunk in range(part.sums, part.sums + w.cluster_size):
+        if ag.phase == WHOLE:
+            end = max(end, _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, n_bytes, w.a_hbm_fs, 0, True, t)[0])
+        else:
+            end = max(end, _store(m, w, s, nodes, chunk, n_bytes, t))
+    if ag.phase == WHOLE:
+        end = max(end + _receive(m, w, s, sm, n_bytes, t), sm.port_free + m.l2_cycles * s.fs_cycle)
+    else:
+        part.at = end = max(end, _store_port(m, s, sm, t, n_bytes))
+        s.sm_write += n_bytes * w.cluster_size
+        s.n_stores += w.cluster_size
+    s.waits[EPILOGUE] += end - t
+    if ag.traced:
+        _span(s, spans, 4, ag, ag.c_item, 0, t, end)
+    return end
 
 
 @jit
@@ -613,7 +643,7 @@ def warm(m_, w_, s_, nodes, chunks, sizes):
 
 
 @entry
-def run(m_, w_, s_, items, tree, agents, sms, nodes, lrc, windows, spans):
+def run(m_, w_, s_, items, parts, tree, agents, sms, nodes, lrc, windows, spans):
     """Replay the kernel until its last CTA ends, or go on with it where it paused. Records come as arrays of one.
 
     Returns OK, TOO_LONG, or PAUSED at the first event after `pause_at` k-iterations; state may be changed then.
@@ -642,7 +672,7 @@ def run(m_, w_, s_, items, tree, agents, sms, nodes, lrc, windows, spans):
         ag = agents[a]
         sm = sms[ag.sm]
         if ag.phase == DONE:
-            t = _on_done(m, w, s, ag, sm, nodes, lrc, items, spans, t)
+            t = _on_done(m, w, s, ag, sm, nodes, lrc, items, parts, spans, t)
         elif ag.phase == READY:
             ag.phase = DONE
             if w.ahead and ag.p_k < ag.p_nk:
@@ -657,6 +687,10 @@ def run(m_, w_, s_, items, tree, agents, sms, nodes, lrc, windows, spans):
         elif ag.phase == FILL:
             _fill(m, w, s, ag, sm, nodes, lrc, items, spans, t)
             ag.phase, t = ag.next_phase, ag.next_at
+        elif ag.phase == SUMS:
+            t = _on_sums(m, w, s, ag, sm, nodes, lrc, parts, spans, t)
+        elif ag.phase == WHOLE:
+            t = _on_tile(m, w, s, ag, sm, nodes, items, spans, t)
         else:
             t = _on_end(m, w, s, ag, sm, items, spans, t)
         if ag.filled < w.depth and ag.fill_at < t:  # whatever comes next, a stage of its ring is due before

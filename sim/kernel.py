@@ -17,6 +17,7 @@ from sim import records as rec
 from sim.machine import fs_per_cycle
 from sim.result import SPAN_DTYPE, KernelResult
 from sim.sampling import replay
+from sim.schedule import stream_k
 from sim.schedule.plan import Plan
 from sim.schedule.raster import items
 from sim.windows import even_windows
@@ -46,6 +47,7 @@ class State(NamedTuple):
     work: Records
     scalars: Records
     items: Records
+    parts: Records
     tree: npt.NDArray[np.int64]
     agents: Records
     sms: Records
@@ -101,11 +103,13 @@ def _state(machine: rec.Machine, plan: Plan, trace: bool) -> State:
         "skip_at": e.NEVER,
     }
     nodes = _nodes(n_chunks, machine.n_sides)  # refuses more than items can count
+    found, parts = stream_k.items(plan.work) if plan.work.stream_tiles else (items(plan.work), np.zeros(1, rec.PART))
     return State(
         machine=_one(rec.MACHINE, {name: value for name, value in machine._asdict().items() if name != "gpc_side"}),
         work=_one(rec.WORK, plan.work._asdict()),
         scalars=_one(rec.SCALARS, scalars),
-        items=items(plan.work),
+        items=found,
+        parts=parts,
         tree=np.full(2 << bits, e.NEVER, dtype=np.int64),
         agents=_agents(machine, plan, TRACED_SMS if trace else 0),
         sms=np.zeros(machine.n_sm, rec.SM),

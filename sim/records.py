@@ -174,6 +174,11 @@ class Work(NamedTuple):
     see_last: int = 0
     see_first: int = 0
     see_step: int = 0
+    # Stream-K (`sim.schedule.stream_k`).
+    stream_tiles: int = 0
+    """Cluster tiles, the first ones, whose k-iterations are dealt out evenly among agents, cut at any of them."""
+    part_bytes: int = 0
+    """Sums that a CTA leaves of a tile of which another does the last k-iterations."""
 
 
 def _record(names: str, *arrays: tuple[str, str, int], places: str = "") -> np.dtype[np.void]:
@@ -227,4 +232,8 @@ NODE = np.dtype(
 """One chunk in one L2 partition: when its fill arrives, what had been filled when it last moved to the front, its
 neighbours in that order (0: not listed), what is held (HOME, COPY, DIRTY) and the bytes of one such part."""
 ITEM = np.dtype((np.record, [(name, "i4") for name in ("row", "col", "k0", "nk", "a", "b", "c")]))
-"""A work item: its (cluster's first) tile of C, its first k-iteration and their number, its first chunks of A, B, C."""
+"""A work item: its (cluster's first) tile of C (below 0: no item), its first k-iteration and their number, its first
+chunks of A, B and C."""
+PART = np.dtype((np.record, [("at", "i8"), ("sums", "i4"), ("after", "i4")]))
+"""An item that is a part of a tile: when its sums are in L2, the chunk of all sums of its tile (0: it is no part), and
+the item that is the part before it (-1: none)."""

@@ -34,6 +34,9 @@ class KernelConfig:
     split_k: int = 1
     split_in_place: bool = False
     """Split-K only: slices add to C one after another (a memset of semaphores before), without a reduction kernel."""
+    stream_k: bool = False
+    """Persistent only, cooperative, fp32 sums: k-iterations of the last tiles are dealt out evenly among CTAs, cut
+    within tiles, whose sums meet in L2 (stream-K, `sim.schedule.stream_k`)."""
     pingpong: bool = False
     """Persistent only: two consumer warpgroups alternate tiles (else both work on one tile: cooperative); with tcgen05,
     tensor memory holds two tiles' accumulators, so that one leaves while the next is worked on."""

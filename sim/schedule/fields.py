@@ -54,6 +54,9 @@ def check_fields(config: KernelConfig) -> None:
         raise refused(f"split_k = {config.split_k}", f"{allowed} with family = {config.family!r}")
     if config.family == "persistent" and config.loads != "tma":
         raise refused(f"loads = {config.loads!r}", "tma for the persistent family")
+    for name, value in (("family", config.family != "persistent" and config.family), ("pingpong", config.pingpong)):
+        if config.stream_k and value:
+            raise refused("stream_k = True", f"False with {name} = {value!r}")
 
 
 def _check_given(config: KernelConfig) -> None:
@@ -71,7 +74,7 @@ def _check_given(config: KernelConfig) -> None:
         value = getattr(config, name)
         if type(value) is not int or value not in choices:
             raise refused(f"{name} = {_shown(value)}", f"one of {', '.join(map(str, choices))}")
-    for name in ("pingpong", "pair", "split_in_place", "clamped"):
+    for name in ("stream_k", "pingpong", "pair", "split_in_place", "clamped"):
         if type(getattr(config, name)) is not bool:
             raise refused(f"{name} = {_shown(getattr(config, name))}", "True or False")
     if not isinstance(config.name, str):

@@ -102,6 +102,8 @@ def short_name(config: KernelConfig) -> str:
     parts.append(f"{config.raster}{'' if config.group >= PLAIN else config.group}")
     if config.split_k > 1:
         parts.append(f"split{config.split_k}")
+    if config.stream_k:
+        parts.append("stream")
     if config.loads == "tma":
         parts.append("pingpong" if config.pingpong else "coop")
     return "_".join(parts)

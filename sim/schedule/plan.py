@@ -15,6 +15,7 @@ from sim.schedule.beside import adds_in_turn, counts_tiles
 from sim.schedule.config import KernelConfig
 from sim.schedule.instructions import barrier_cycles, convert_cycles, front_cycles, instructions, serial_cycles
 from sim.schedule.resources import Occupancy, consumer_threads, loop_spill_bytes, occupancy
+from sim.schedule.stream_k import stream_tiles
 from workloads.gemm import EPILOGUES, ROW_STATISTICS_BYTES, Gemm
 
 NEVER_MERGE = -(2**31)
@@ -282,11 +283,15 @@ def _operands(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[st
     return values
 
 
-def _chunks(gemm: Gemm, tiles_m: int, tiles_n: int, n_k: int, splits: int) -> dict[str, int]:
-    """How chunks of A, B and C (partial sums of every split) are numbered."""
+def _chunks(gemm: Gemm, tiles_m: int, tiles_n: int, n_k: int, splits: int, shared: int) -> dict[str, int]:
+    """How chunks of A, B and C (partial sums of every split) are numbered, and behind them those of `shared` tiles."""
     first_b = gemm.batch * tiles_m * n_k
     first_c = first_b + gemm.batch * tiles_n * n_k
-    return {"first_b": first_b, "first_c": first_c, "n_chunks": first_c + gemm.batch * splits * tiles_m * tiles_n}
+    return {
+        "first_b": first_b,
+        "first_c": first_c,
+        "n_chunks": first_c + gemm.batch * splits * tiles_m * tiles_n + shared,
+    }
 
 
 def _fill_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str]) -> float:
@@ -369,8 +374,10 @@ def spare_mhz(gpu: Gpu, n_ctas: int) -> int:
 
 
 def _placed(config: KernelConfig, gpu: Gpu, fit: Occupancy, launched: int) -> Placement:
-    """Where `launched` clusters run, or as many as are launched of a persistent kernel."""
+    """Where `launched` clusters run, or as many as are launched of a persistent kernel: with stream-K, all that can."""
     size = config.cluster_m * config.cluster_n
+    if config.stream_k:
+        launched = gpu.sm.count
     if config.n_ctas and is_persistent(config):
         launched = min(launched, max(1, config.n_ctas // size))
     placement = place(gpu, fit.ctas_per_sm, size, launched * size)
@@ -398,12 +405,14 @@ def build_plan(
     n_k, k_per_split, splits = slices(gemm, config)
     n_items = grid_m * grid_n * gemm.batch * splits
     slots = len(placement.sm)
-    agents = min(slots, n_items, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)
+    agents = min(slots, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)
+    streamed = stream_tiles(n_items, n_k, agents) if config.stream_k else 0
+    agents = agents if streamed else min(agents, n_items)
     values, flops = _costs(gemm, config, gpu, fit, without)
     stored = _stored(gemm, config, gpu)
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
-    static = is_persistent(config) and not counts_tiles(n_items, agents, splits)
+    static = is_persistent(config) and (config.stream_k or not counts_tiles(n_items, agents, splits))
     steady = not static and n_items == grid_m * grid_n
     work = Work(
         n_agents=agents,
@@ -423,7 +432,7 @@ def build_plan(
         splits=splits,
         n_k=n_k,
         k_per_split=k_per_split,
-        **_chunks(gemm, grid_m * config.cluster_m, grid_n * config.cluster_n, n_k, splits),
+        **_chunks(gemm, grid_m * config.cluster_m, grid_n * config.cluster_n, n_k, splits, streamed * size),
         rows_a=gemm.m,
         rows_b=gemm.n,
         batch=gemm.batch,
@@ -437,7 +446,11 @@ def build_plan(
         c_cost_x256=round(256 * stored.cost_bytes / stored.sector_bytes),
         c_weight_x256=round(256 * gpu.l2.write_weight * (gpu.persistent.store_weight if is_persistent(config) else 1)),
         c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
-        sample_items=0 if full else _sample_items(n_items, agents, group * cols, k_per_split, steady, quick),
+        sample_items=0
+        if full or config.stream_k
+        else _sample_items(n_items, agents, group * cols, k_per_split, steady, quick),
+        stream_tiles=streamed,
+        part_bytes=config.block_m * config.block_n * gemm.accumulator_bytes if streamed else 0,
         **values,
     )
     return Plan(config, work, placement, fit, slots, flops * n_k * grid_m * grid_n * size * gemm.batch, quick)
