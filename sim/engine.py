@@ -215,7 +215,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, a
     for rows that lie in two lines. Returns (time its data reaches the GPC, reason it took so long)."""
     s.n_access += 1
     entry = lrc[ag.gpc * w.n_chunks + chunk]
-    asked = t + _noise(ag, w.scatter_cycles) * s.fs_cycle
+    asked, varies = t + _noise(ag, w.scatter_cycles) * s.fs_cycle, _noise(ag, m.l2_jitter_cycles)
     if not alone and asked < entry.until:
         left = n_bytes * split_x256 >> 8
         s.n_coalesced += 1
@@ -224,7 +224,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, a
         return max(entry.due, last), HBM if entry.due & 1 and entry.due >= last else L2
     arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
     served, port = _l2_read(m, s, ag, t, n_bytes)
-    cycles = m.l2_cycles + m.far_cycles if far else m.l2_cycles
+    cycles = m.l2_cycles + m.far_cycles * far + varies - (m.l2_jitter_cycles >> 1)
     data = max(served, arrival, port) + cycles * s.fs_cycle
     why = HBM if arrival > max(served, port) else L2
     if not alone:
@@ -387,11 +387,12 @@ def _start_mma(m, w, s, ag, sm, spans, t):
         t = _spill(m, w, s, ag, sm, t)
     dur, smem = w.mma_x16 * fs >> 4, w.mma_smem_x16 * fs >> 4
     beside = w.beside_x16 + w.masked_x16 if ag.c_k < w.n_masked else w.beside_x16
+    held = max(sm.tensor_free, sm.smem_free) - t
     sm.tensor_free = max(t, sm.tensor_free) + dur + (beside * fs >> 4)
     sm.smem_free = max(t, sm.smem_free) + smem
     end = max(sm.tensor_free, sm.smem_free, t + (w.floor_x16 * fs >> 4)) + w.drain_cycles * fs
-    s.tensor_fs += dur * w.cluster_size
-    s.smem_fs += smem * w.cluster_size
+    end += (_noise(ag, 2 * w.turn_x256) - w.turn_x256) * max(0, held) >> 8  # by others: turns are single instructions
+    s.tensor_fs, s.smem_fs = s.tensor_fs + dur * w.cluster_size, s.smem_fs + smem * w.cluster_size
     s.n_mma += w.cluster_size
     s.waits[MMA] += end - t
     if ag.traced:

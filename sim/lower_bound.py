@@ -98,7 +98,7 @@ def _main_s(plan: Plan, machine: Machine, resident: tuple[float, float]) -> tupl
 
 def _parts(work: Work, machine: Machine) -> _Parts:
     port = (work.a_sm_bytes + work.b_sm_bytes) * machine.port_x1k_per_kib / KIB**2
-    load = machine.l2_cycles + port + work.latency_cycles - machine.l2_jitter_cycles / 2
+    load = machine.l2_cycles + port + work.latency_cycles - machine.l2_jitter_cycles
     return _Parts(
         tensor=work.mma_x16 / 16,
         smem=(work.mma_smem_x16 + work.fill_smem_x16) / 16,

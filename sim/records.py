@@ -133,6 +133,8 @@ class Work(NamedTuple):
     """From the end of one CTA to the start of the next in its slot."""
     barrier_cycles: int
     drain_cycles: int
+    turn_x256: int
+    """Part by which a wait for tensor cores or shared memory that another CTA holds comes out longer or shorter."""
     issue_cycles: int
     reorder_x256: int
     """Memory requests that come while a stage waits for memory and are served before it: this part of them, in the mean

@@ -31,6 +31,7 @@ WHOLE = (
     "kernel.turnround_cycles=350", "kernel.launch_ns=0",
     "multistage.barrier_cycles=60", "multistage.drain_cycles=70", "multistage.load_cycles=120",
     "multistage.barrier_warp_cycles=2", "multistage.serial_cycles=200",
+    "multistage.turn_fraction=0",
     "multistage.cta_start_cycles=600", "multistage.epilogue_cycles=400", "multistage.issue_bytes_per_clk=256",
     "persistent.start_cycles=700", "persistent.load_cycles=110", "persistent.epilogue_cycles=1000",
     "persistent.iteration_cycles=160", "persistent.drain_cycles=0", "persistent.reorder_fraction=0",

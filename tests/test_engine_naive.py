@@ -14,7 +14,7 @@ from tests.kernel_runs import multistage, persistent, run, whole_gpu
 from tests.naive_model import naive
 from workloads import Gemm
 
-IN_TURN = ("l2.jitter_cycles=0", "persistent.reorder_fraction=0", "kernel.launch_ns=0")
+IN_TURN = ("l2.jitter_cycles=0", "multistage.turn_fraction=0", "persistent.reorder_fraction=0", "kernel.launch_ns=0")
 GPUS = {"whole numbers": whole_gpu(), "h200_sxm": load_gpu("h200_sxm", IN_TURN)}
 EXACT, ROUNDED = 1e-9, 1e-3
 """The engine rounds cycles to whole ones (busy time to sixteenths), rates to 1 fs a KiB, the cost of DRAM rows to

@@ -67,6 +67,10 @@ CONSTANTS = (
         "from a cycle to the whole of an L2 read's time",
     ),
     Constant(
+        "multistage.turn_fraction", "traffic", 0.02, 1, _ring, f"L2 bytes of {RING}, several an SM",
+        "CTAs of an SM that hardly part, to one that may wait for nobody while another waits twice",
+    ),
+    Constant(
         "l2.write_weight", "cycles", 0.5, 4, _any, f"{EVERY} that writes much of what it reads",
         "half a read (no data returned) to a read, a write and a copy to the other partition",
     ),

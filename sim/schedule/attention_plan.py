@@ -237,6 +237,7 @@ def _cycles(kernel: AttentionKernel, work: Attention, gpu: Gpu) -> dict[str, int
         "spill_bytes": kernel.block_q * work.head_dim * ACCUMULATOR_BYTES // STEPS if _is_backward(kernel) else 0,
         "spill_read_bytes": 0,
         "floor_x16": 0,
+        "turn_x256": 0,
         "issue_cycles": 0,
         "reorder_x256": round(256 * gpu.persistent.reorder_fraction / 2) if kernel.one_chunk else 0,
         "fill_cycles": round(gpu.persistent.iteration_cycles) if kernel.persistent else 0,

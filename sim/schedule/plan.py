@@ -26,7 +26,7 @@ SWITCHES: dict[str, dict[str, int]] = {
     "cta_start": {"start_cycles": 0, "restart_cycles": 0},
     "epilogue": {"epilogue_cycles": 0, "fused_cycles": 0, "end_cycles": 0, "epi_smem_x16": 0},
     "issue": {"issue_cycles": 0},
-    "jitter": {"scatter_cycles": 0},
+    "jitter": {"scatter_cycles": 0, "turn_x256": 0},
     "memory_order": {"reorder_x256": 0},
     "ring_fill": {"fill_cycles": 0},
     "row_opening": {"hbm_x256": 256},
@@ -133,6 +133,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
             "restart_cycles": 0,
             "barrier_cycles": 0,
             "drain_cycles": drain + round(front_cycles(gemm, config, gpu)),
+            "turn_x256": 0,
             "issue_cycles": 0,
             "fill_cycles": round(p.iteration_cycles),
             "reorder_x256": round(256 * p.reorder_fraction * size / (size + 1)),  # the latest of a cluster's
@@ -155,6 +156,7 @@ def family_cycles(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> dict[str, int]:
         "drain_cycles": round(
             (0 if dots.multiplies_dots(config) else f.drain_cycles) + unhidden + front_cycles(gemm, config, gpu)
         ),
+        "turn_x256": round(256 * f.turn_fraction),
         "issue_cycles": 0 if by_registers or straight else round(_issue_cycles(gemm, config, gpu, l1)),
         "fill_cycles": 0,
         "reorder_x256": 0,
