@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ TAKE = 32 + 300 + 200 + SUMS // 128
 """Sums out of a partition, half of them from the far one, and through the port."""
 
 
-def stream(**more: object) -> KernelConfig:
+def stream(**more: Any) -> KernelConfig:
     return persistent(stream_k=True, **more)
 
 
@@ -85,7 +86,7 @@ def test_runs_go_in_groups_that_divide_them(tiles: int, runs: int, side: int, gr
     assert stream_k.n_groups(tiles, 64, runs, side) == groups
 
 
-def work_of(tiles: tuple[int, int], n_k: int, **more: object) -> Work:
+def work_of(tiles: tuple[int, int], n_k: int, **more: Any) -> Work:
     gemm = Gemm(tiles[0] * 128, tiles[1] * 128, 64 * n_k)
     return build_plan(gemm, stream(**more), GPU).work
 
@@ -169,11 +170,11 @@ SHAPES = {
 every_shape = pytest.mark.parametrize("name", SHAPES)
 
 
-def both(name: str, **more: object) -> tuple[KernelResult, KernelResult, Work]:
+def both(name: str, **more: Any) -> tuple[KernelResult, KernelResult, Work]:
     """As stream-K, as whole tiles by the same schedule, and the integers of the first."""
     gemm, config = SHAPES[name]
     work = build_plan(gemm, config, GPU).work
-    return (run(gemm, config, GPU, **more), run(gemm, replace(config, stream_k=False), GPU, **more), work)  # type: ignore[arg-type]
+    return (run(gemm, config, GPU, **more), run(gemm, replace(config, stream_k=False), GPU, **more), work)
 
 
 @every_shape
