@@ -212,9 +212,8 @@ def test_lookups_and_l2_add_up(name):
     assert asked[0] == asked[1] + shared
 
 
-HARD = {
-    name: load_gpu("h200_sxm", GPUS[name]) for name in ("whole", "little L2", "one partition", "few SMs", "slow L2")
-}
+NAMES = ("whole", "little L2", "one partition", "few SMs", "slow L2")
+HARD = {name: load_gpu("h200_sxm", GPUS[name]) for name in NAMES}
 
 
 @settings(max_examples=60)
@@ -232,9 +231,8 @@ def test_all_is_done_once_and_no_byte_is_lost(extent, tile, cluster, rest, gpu):
     more = {"cluster_m": cluster[0], "cluster_n": cluster[1], "raster": raster, "group": group, "stages": stages}
     try:
         config = stream(block_m=tile[0], block_n=tile[1], n_ctas=n_ctas, **more)
-        streamed, whole = (
-            run(gemm, replace(config, stream_k=each), HARD[gpu], clock_mhz=None) for each in (True, False)
-        )
+        both_ways = [replace(config, stream_k=each) for each in (True, False)]
+        streamed, whole = (run(gemm, each, HARD[gpu], clock_mhz=None) for each in both_ways)
     except ConfigError:
         assume(False)
     work = build_plan(gemm, config, HARD[gpu]).work
