@@ -225,8 +225,7 @@ def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, a
     arrival, far = _lookup(m, w, s, ag, nodes, chunk, held, hbm_fs, t)
     served, port = _l2_read(m, s, ag, t, n_bytes)
     cycles = m.l2_cycles + m.far_cycles * far + varies - (m.l2_jitter_cycles >> 1)
-    data = max(served, arrival, port) + cycles * s.fs_cycle
-    why = HBM if arrival > max(served, port) else L2
+    data, why = max(served, arrival, port) + cycles * s.fs_cycle, HBM if arrival > max(served, port) else L2
     if not alone:
         entry.until = max(asked, arrival) + w.merge_cycles * s.fs_cycle
         entry.due = data & ~1 | (why == HBM)  # in the last bit: whether it waits for HBM

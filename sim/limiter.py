@@ -175,6 +175,8 @@ def _second(main: KernelResult, limiter: str, reason: str) -> list[str]:
 
 def _filling(main: KernelResult) -> list[str]:
     """Waves that leave slots empty."""
+    if main.config.get("stream_k"):
+        return []
     last = main.waves - int(main.waves)
     if main.waves < NEARLY_FULL:
         return [f"The work fills {percent(main.waves)} of the slots."]

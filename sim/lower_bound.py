@@ -3,8 +3,9 @@
 Each part of the engine gives one bound; the largest holds. A server (tensor cores, shared memory, the port of the SM
 with most items; HBM) is busy for at least its work, after the first load and before the last epilogue. A slot works
 through at least items / slots items, each its iterations one after another, and a ring of `depth` stages asks for a
-stage anew only when it is free: a load's least latency each `depth` iterations. Left out: queues, what L2 serves, the
-dependence of one server on another.
+stage anew only when it is free: a load's least latency each `depth` iterations. Of stream-K, the slot with most
+iterations counts, and the tile with most parts, which add their sums one after another. Left out: queues, what L2
+serves, the dependence of one server on another.
 
 The clock is at most that of an idle SM, and no MMA is free: the clock falls by `tensor_mhz` x the part b of the last
 window in which tensor cores were busy. Over windows of like width, sum b_i (f - t b_(i-1)) is largest with every b = 1
@@ -24,6 +25,7 @@ from sim.call import Options, before_s, held_mhz, least_after_s
 from sim.kernel import N_WINDOWS
 from sim.machine import FS_PER_S, build_machine
 from sim.records import Machine, Work
+from sim.schedule import stream_k
 from sim.schedule.config import KernelConfig
 from sim.schedule.plan import Plan, build_plan
 from workloads.gemm import Gemm
@@ -82,6 +84,9 @@ def _main_s(plan: Plan, machine: Machine, resident: tuple[float, float]) -> tupl
         in_order = items * (parts.load + chain + max(0, each - work.depth) * work.issue_cycles + again) - again
         by_loads = items * (-(-each // work.depth) * (parts.load + own) + again) - again
     before, after = parts.first + parts.load, parts.end
+    if work.stream_tiles:  # an agent may end with sums that it leaves
+        busiest = stream_k.most_iterations(work)
+        in_order, after = busiest * own + parts.load, 0.0
     cycles = {
         "tensor cores": before + busiest * parts.tensor + after,
         "shared memory": parts.first + busiest * parts.smem + after,
@@ -89,6 +94,8 @@ def _main_s(plan: Plan, machine: Machine, resident: tuple[float, float]) -> tupl
         "iterations in order": parts.first + in_order + after,
         "load latency": parts.first + by_loads + after,
     }
+    if work.stream_tiles:
+        cycles["sums in order"] = before + _sums_cycles(work, machine, own) + parts.end
     by = max(cycles, key=cycles.__getitem__)
     mean = iterations * work.cluster_size * work.mma_x16 / 16 / machine.n_sm
     bounds = {by: _seconds(cycles[by], mean, machine, work), "HBM": _hbm_s(work, machine, resident)}
@@ -107,6 +114,16 @@ def _parts(work: Work, machine: Machine) -> _Parts:
         end=max(work.epilogue_cycles + work.fused_cycles, work.epi_smem_x16 / 16),
         first=work.start_cycles,
     )
+
+
+def _sums_cycles(work: Work, machine: Machine, own: float) -> float:
+    """Cycles of a tile that stream-K cuts into most parts, `own` of an iteration: the sums of its first part come after
+    its iterations, each other but the last adds its own, and the last takes them all."""
+    cut = stream_k.cut(work)
+    leave = (work.part_bytes * machine.store_x1k_per_kib >> 10) / KIB
+    take = (work.part_bytes * machine.port_x1k_per_kib >> 10) / KIB + machine.l2_cycles
+    n_parts = int(np.bincount(cut.tile).max())
+    return int(cut.nk.min()) * own + ((n_parts - 1) * leave + take if n_parts > 1 else 0.0)
 
 
 def _seconds(cycles: float, mma_cycles: float, machine: Machine, work: Work) -> float:

@@ -37,7 +37,7 @@ class TileRow:
     occupancy_limit: str
     waves: float
     tail_loss: float
-    """Share of CTA slots, over all waves, that the last one leaves empty."""
+    """Share of CTA slots, over all waves, that the last one leaves empty; with stream-K, which cuts its tiles, none."""
     hbm_bytes: int
     """Read and written; so are those of L2."""
     l2_bytes: int
@@ -66,7 +66,7 @@ def row(call: Call, best_s: float) -> TileRow:
         ctas_per_sm=taken.ctas_per_sm,
         occupancy_limit=taken.limit,
         waves=main.waves,
-        tail_loss=tail_loss(main.waves),
+        tail_loss=0.0 if config.stream_k else tail_loss(main.waves),
         hbm_bytes=moved["hbm"],
         l2_bytes=moved["l2"],
         smem_bytes=taken.smem_bytes_per_cta,

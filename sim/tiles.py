@@ -20,7 +20,7 @@ from sim.call import Call, Options, check_options, run_call
 from sim.launch import check_partial_sums
 from sim.lower_bound import LowerBound, lower_bound
 from sim.schedule.config import FAMILIES, KernelConfig
-from sim.schedule.menu import families, menu
+from sim.schedule.menu import families, menu, stream_k
 from workloads.checks import check_integer
 from workloads.gemm import Gemm
 
@@ -67,10 +67,11 @@ class TileSearch:
 
 
 def every(gemm: Gemm, gpu: Gpu, family: str | None = None) -> tuple[KernelConfig, ...]:
-    """Every configuration that fits: of a family's menu, or of all. Raises ConfigError where there is none."""
-    if family is not None:
-        return menu(gpu, family, gemm)
-    found = [config for name in families(gpu, gemm) for config in menu(gpu, name, gemm)]
+    """Every configuration that fits: of a family's menu, or of all; persistent ones as stream-K, too, where that may
+    help. Raises ConfigError where there is none."""
+    names = families(gpu, gemm) if family is None else (family,)
+    found = [config for name in names for config in menu(gpu, name, gemm)]
+    found += stream_k(gpu, gemm) if "persistent" in names else ()
     return tuple(found) or menu(gpu, FAMILIES[0], gemm)  # which says why nothing fits
 
 

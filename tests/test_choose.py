@@ -183,6 +183,7 @@ PARTS: list[dict[str, Any]] = [
     {"warps": 8},
     {"group": 4},
     {"split_k": 3},
+    {"stream_k": False, "block_m": 64},
     {"raster": "n"},
     {"block_m": 64, "block_n": 128, "block_k": 32, "stages": 2, "group": 2},
 ]
@@ -205,6 +206,16 @@ def test_every_family_is_completed_on_hopper(family: str) -> None:
     assert (config.family, config.block_m, config.block_n, config.block_k) == (family, 128, 128, 64)
     assert config.loads == ("cp_async" if family == "multistage" else "tma")
     assert (config.split_k > 1) == (family == "split_k")
+
+
+def test_stream_k_is_completed_by_a_cooperative_kernel() -> None:
+    for given in list[dict[str, Any]]([{}, {"block_m": 128, "block_n": 128}, {"cluster_m": 2, "cluster_n": 1}]):
+        config = complete(LARGE, gpu("h200_sxm"), stream_k=True, **given)
+        assert (config.family, config.stream_k, config.pingpong) == ("persistent", True, False)
+    with pytest.raises(ConfigError, match="stream_k = True: must be False with pingpong = True"):
+        complete(LARGE, gpu("h200_sxm"), stream_k=True, pingpong=True)
+    with pytest.raises(ConfigError, match="stream_k = True: must be False with family = 'split_k'"):
+        complete(LARGE, gpu("h200_sxm"), stream_k=True, split_k=2)
 
 
 def test_nothing_given_is_the_best_of_the_menu() -> None:

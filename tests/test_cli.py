@@ -192,6 +192,12 @@ def test_cluster_and_split_arrive(simulate: FakeSimulate) -> None:
     assert (config.family, config.cluster_m, config.cluster_n, config.split_k) == ("split_k", 2, 1, 4)
 
 
+def test_stream_k_arrives(simulate: FakeSimulate) -> None:
+    tilewalk("gemm", "2304", "2304", "8192", "--tile", "128x128x64", "--stream-k")
+    config = simulate.asked[0][2]["config"]
+    assert (config.family, config.stream_k, config.pingpong, config.block_n) == ("persistent", True, False, 128)
+
+
 def test_a_kernels_name_is_its_configuration(simulate: FakeSimulate) -> None:
     tilewalk("gemm", *SIZES, "--kernel-name", NVJET)
     config = simulate.asked[0][2]["config"]

@@ -26,6 +26,7 @@ TINY = {
     "split-K": (Gemm(100, 72, 500, dtype="fp16"), multistage(64, 64, 32, 3, split_k=3)),
     "cluster": (Gemm(512, 256, 256), persistent(128, 64, cluster_m=2, stages=3)),
     "ping-pong": (Gemm(512, 128, 128), persistent(64, 64, pingpong=True, n_ctas=2)),
+    "stream-K": (Gemm(128, 192, 1280), persistent(64, 64, stream_k=True, n_ctas=2)),
     "warm": (Gemm(130, 130, 128, batch=2, l2="warm", epilogue="residual"), multistage(stages=3)),
 }
 """Small enough for plain Python, where each takes a fraction of a second."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -34,6 +36,9 @@ def cases(draw: st.DrawFn, most_k: int = 12) -> tuple[Gemm, KernelConfig, str, f
         n_ctas = draw(st.sampled_from((1, *range(-(-n_tiles // 2), min(4, n_tiles) + 1))))  # with more each, they count
         pingpong = block_m == 64 or draw(st.booleans())
         config = persistent(block_m, block_n, block_k, stages, pingpong=pingpong, n_ctas=n_ctas)
+        if draw(st.booleans()):
+            tiles, n_ctas, most_k = (1, draw(st.integers(1, 7))), draw(st.integers(1, 4)), 4 * most_k
+            config = replace(config, stream_k=True, pingpong=False, n_ctas=n_ctas)
     else:
         tiles = draw(st.sampled_from(((1, 1), (1, 2), (2, 1), (2, 2), (1, 3), (4, 1))))
         warps = 8 if block_m * block_n > 128 * 128 else 4  # no spills

@@ -81,6 +81,8 @@ CASES: Mapping[str, Case] = {
     "named": Case(Gemm(4096, 4096, 512), named("tst_256x128_64x4_1x2_h_bz_coopA_TNT", Gemm(4096, 4096, 512))),
     "named, few rows": Case(Gemm(16, 8192, 2048), named("tst_64x8_64x16_2x1_v_bz_TNT", Gemm(16, 8192, 2048))),
     "persistent split": Case(Gemm(128, 512, 8192), split(persistent(128, 128, 64, 4, cluster_n=2), 12)),
+    "stream-K": Case(Gemm(1024, 1152, 4096), persistent(stream_k=True, n_ctas=40)),
+    "stream-K, clusters": Case(Gemm(700, 1104, 8192), persistent(256, 128, 64, 4, cluster_m=2, group=3, stream_k=True)),
     # Memory: warm, too small, one partition, slow.
     "warm": Case(warm(SQUARE), multistage(stages=3)),
     "warm, persistent": Case(warm(SQUARE), persistent(cluster_m=2)),

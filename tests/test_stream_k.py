@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from hwmodels import load_gpu
 from hwmodels.errors import ConfigError
 from sim.call import Options, run_call
 from sim.records import Work
@@ -18,6 +20,7 @@ from sim.schedule.config import KernelConfig
 from sim.schedule.plan import build_plan
 from sim.schedule.resources import occupancy
 from tests.kernel_runs import cycles, multistage, persistent, run, warm, whole_gpu
+from tests.test_engine_conservation import GPUS
 from workloads import Gemm
 
 GPU = whole_gpu()
@@ -31,7 +34,7 @@ TAKE = 32 + 300 + 200 + SUMS // 128
 """Sums out of a partition, half of them from the far one, and through the port."""
 
 
-def stream(**more: object) -> KernelConfig:
+def stream(**more: Any) -> KernelConfig:
     return persistent(stream_k=True, **more)
 
 
@@ -85,7 +88,7 @@ def test_runs_go_in_groups_that_divide_them(tiles: int, runs: int, side: int, gr
     assert stream_k.n_groups(tiles, 64, runs, side) == groups
 
 
-def work_of(tiles: tuple[int, int], n_k: int, **more: object) -> Work:
+def work_of(tiles: tuple[int, int], n_k: int, **more: Any) -> Work:
     gemm = Gemm(tiles[0] * 128, tiles[1] * 128, 64 * n_k)
     return build_plan(gemm, stream(**more), GPU).work
 
@@ -169,11 +172,11 @@ SHAPES = {
 every_shape = pytest.mark.parametrize("name", SHAPES)
 
 
-def both(name: str, **more: object) -> tuple[KernelResult, KernelResult, Work]:
+def both(name: str, **more: Any) -> tuple[KernelResult, KernelResult, Work]:
     """As stream-K, as whole tiles by the same schedule, and the integers of the first."""
     gemm, config = SHAPES[name]
     work = build_plan(gemm, config, GPU).work
-    return (run(gemm, config, GPU, **more), run(gemm, replace(config, stream_k=False), GPU, **more), work)  # type: ignore[arg-type]
+    return (run(gemm, config, GPU, **more), run(gemm, replace(config, stream_k=False), GPU, **more), work)
 
 
 @every_shape
@@ -207,6 +210,44 @@ def test_lookups_and_l2_add_up(name):
     shared = len(set(stream_k.items(work)[1]["sums"].tolist()) - {0}) * work.cluster_size
     asked = [kernel.lookups["accesses"] + kernel.lookups["coalesced"] for kernel in (streamed, whole)]
     assert asked[0] == asked[1] + shared
+
+
+NAMES = ("whole", "little L2", "one partition", "few SMs", "slow L2")
+HARD = {name: load_gpu("h200_sxm", GPUS[name]) for name in NAMES}
+
+
+@settings(max_examples=60)
+@given(
+    st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(16, 60), st.integers(1, 2)),
+    st.sampled_from(((64, 64), (128, 64), (192, 128), (128, 128))),
+    st.sampled_from(((1, 1), (2, 1), (1, 2), (2, 2))),
+    st.tuples(st.integers(1, 5), st.integers(1, 24), st.sampled_from("mn"), st.integers(1, 4)),
+    st.sampled_from(tuple(HARD)),
+)
+def test_all_is_done_once_and_no_byte_is_lost(extent, tile, cluster, rest, gpu):
+    """On GPUs with jitter, too little L2 or too few SMs."""
+    (m, n, n_k, batch), (stages, n_ctas, raster, group) = extent, rest
+    gemm = Gemm(m * tile[0] - 3, n * tile[1] - 8, 64 * n_k, batch=batch)
+    more = {"cluster_m": cluster[0], "cluster_n": cluster[1], "raster": raster, "group": group, "stages": stages}
+    try:
+        config = stream(block_m=tile[0], block_n=tile[1], n_ctas=n_ctas, **more)
+        both_ways = [replace(config, stream_k=each) for each in (True, False)]
+        streamed, whole = (run(gemm, each, HARD[gpu], clock_mhz=None) for each in both_ways)
+    except ConfigError:
+        assume(False)
+    work = build_plan(gemm, config, HARD[gpu]).work
+    if not work.stream_tiles:
+        return
+    _, parts = stream_k.items(work)
+    left = int((parts["after"] >= 0).sum()) * work.cluster_size * work.part_bytes
+    assert streamed.requests["smem"]["read"] == whole.requests["smem"]["read"]
+    assert streamed.bytes["l2"]["write"] == whole.bytes["l2"]["write"] + left
+    lookups = streamed.lookups
+    gone = lookups["clean_evicted"] + lookups["written_back"] + lookups["overwritten"]
+    assert lookups["filled"] + lookups["written"] == gone + lookups["resident"]
+    assert streamed.bytes["hbm"]["read"] == lookups["filled"] - streamed.bytes["l2_fabric"]["read"]
+    assert streamed.bytes["hbm"]["write"] == lookups["written_back"]
+    assert sum(streamed.waits.values()) == pytest.approx(1, abs=1e-9)
 
 
 @every_shape

@@ -226,6 +226,7 @@ PICTURE = '[[picture]]\nfile = "a.png"\nx = "m"\ny = "time_s"\n'
         ("gemm = []", "holds no workload"),
         ("[gemm]", "gemm[1]: m: missing"),
         (f"{GEMM}clock_mhz = 1000\nsustained = [false, true]", "clock_mhz: must not be given with sustained"),
+        (f"{GEMM}[kernel]\nstream_k = 1", "stream_k = 1: must be true or false, or a list of such"),
         (f"{GEMM}[kernel]\npingpong = 'x'", "pingpong = 'x': must be true or false, or a list of such"),
         ("gemm = 3", "gemm: must be a table, [[gemm]]"),
         ("m = [", "is no TOML"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,9 @@ from hwmodels.catalog import load_gpu
 from hwmodels.errors import ConfigError
 from sim.call import Options, run_call
 from sim.lower_bound import lower_bound
-from sim.schedule.menu import families, menu
+from sim.schedule.bound import Estimator
+from sim.schedule.choose import candidates
+from sim.schedule.menu import families, menu, stream_k
 from sim.tiles import every, search
 from workloads.gemm import Gemm
 
@@ -48,6 +51,51 @@ def test_no_simulation_is_below_its_bound(gemm: Gemm, name: str, family: str) ->
     for config in random.Random(gemm.k).sample(configs, min(3, len(configs))):
         bound = lower_bound(gemm, config, gpu, options, resident)
         assert bound.time_s <= run_call(gemm, config, gpu, options).time_s * (1 + 1e-9), config
+
+
+STREAMED = ((2304, 2304, 4096), (1536, 1536, 8192), (4096, 4352, 2048), (1000, 1024, 2048), (128, 2048, 8192))
+
+
+@pytest.mark.parametrize("sizes", STREAMED)
+def test_no_stream_k_is_below_its_bound_nor_far_from_its_estimate(sizes: tuple[int, int, int]) -> None:
+    gpu, gemm = load_gpu("h200_sxm"), Gemm(*sizes, l2="warm" if sizes[2] == 8192 else "cold")
+    resident, estimator = (1.0, 1.0) if gemm.l2 == "warm" else (0.0, 0.0), Estimator(gemm, gpu)
+    for config in random.Random(gemm.k).sample(stream_k(gpu, gemm), 6):
+        time_s = run_call(gemm, config, gpu, Options()).time_s
+        assert lower_bound(gemm, config, gpu, Options(), resident).time_s <= time_s * (1 + 1e-9), config
+        assert 0.75 < estimator.time_s(config) / time_s < 1.5, config
+
+
+def test_stream_k_is_searched_where_the_last_wave_is_not_full() -> None:
+    gpu = load_gpu("h200_sxm")
+    for gemm in (Gemm(4096, 4352, 8192), Gemm(256, 256, 65536)):
+        found = [config for config in every(gemm, gpu) if config.stream_k]
+        assert found
+        assert {config.family for config in found} == {"persistent"}
+        assert set(found) < set(every(gemm, gpu, "persistent"))
+        assert not any(config.pingpong for config in found)
+        assert not any(config.stream_k for name in families(gpu, gemm) for config in menu(gpu, name, gemm))
+    full = Gemm(128 * 132, 128, 8192)  # one tile of 128x128 an SM
+    assert not any((c.block_m, c.block_n, c.cluster_m) == (128, 128, 1) for c in stream_k(gpu, full))
+    assert not stream_k(gpu, Gemm(4096, 4352, 512))  # tiles of too few iterations to be cut
+    assert not stream_k(gpu, Gemm(4096, 4352, 8192, dtype="int8"))
+    assert not stream_k(load_gpu("a100_sxm_80gb"), Gemm(4096, 4352, 8192))
+
+
+def test_stream_k_wins_a_little_over_a_wave_and_stays_below_the_tensor_cores_rate() -> None:
+    """1.23 waves of 128x256; what it wins is less than what the tail of whole tiles loses."""
+    gpu, gemm = load_gpu("h200_sxm"), Gemm(2304, 2304, 16384)
+    tiles = [c for c in stream_k(gpu, gemm) if (c.block_m, c.block_n, c.cluster_m) == (128, 256, 2)]
+    streamed, whole = (run_call(gemm, replace(tiles[0], stream_k=each), gpu, Options()) for each in (True, False))
+    assert 1.3 < whole.time_s / streamed.time_s < 2 / 1.23
+    peak = gpu.sm.count * gpu.tensor.bf16_flops_per_clk_per_sm * streamed.main.sm_mhz * 1e6
+    assert 0.85 * peak < gemm.flops / streamed.time_s < peak
+
+
+def test_a_library_chooses_no_stream_k() -> None:
+    gpu, gemm = load_gpu("h200_sxm"), Gemm(2304, 2304, 16384)
+    for tile in ("bound", "auto", "library"):
+        assert not any(config.stream_k for config in candidates(gemm, gpu, None, tile)[0])
 
 
 def test_bounds_are_near_where_one_server_does_all() -> None:

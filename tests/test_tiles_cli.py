@@ -231,6 +231,19 @@ def test_a_transposed_tile_is_asked_of_cutlass_as_the_transposed_product() -> No
     assert (plain["A"], plain["B"], plain["raster_order"]) == ("bf16:column", "bf16:row", "N")
 
 
+def test_stream_k_is_asked_of_cutlass_and_not_of_triton(tmp_path: Path) -> None:
+    sizes, path = ("2304", "2304", "8192"), tmp_path / "arguments.txt"
+    done = tilewalk("tiles", *sizes, "--family", "persistent", "--top", "2", "--json", "--export", "cutlass", str(path))
+    best = json.loads(done.stdout)["configurations"][0]
+    assert best["stream_k"] is True
+    assert "_stream_coop" in best["name"]
+    said, asked = path.read_text(encoding="utf-8").splitlines()[2:4]
+    assert said.endswith("; stream-K, where its scheduler decides on that (DecompositionMode)")
+    assert asked.endswith("--kernels=*stream_k_warpspecialized_cooperative*")
+    refused = tilewalk("tiles", *sizes, "--family", "persistent", "--export", "triton", str(tmp_path / "configs.py"))
+    assert "can be expressed; --family multistage" in one_error(refused)
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from sim.result import SPAN_KINDS, Result
+from sim.result import SPAN_KINDS, KernelResult, Result
 from viz import levels, words
 from viz.timeline import first_tile
 from workloads.dtypes import BYTES
@@ -123,6 +123,7 @@ def _asked(result: Result, tile: Walk | None) -> Step:
     )
     extras = f", for each of {work['batch']} batches" if work["batch"] > 1 else ""
     extras += f", and the sum over k into {split} slices" if split > 1 else ""
+    extras += ", the last of them cut along k wherever a CTA's share ends" if config.get("stream_k") else ""
     followed = f" We follow tile {tile.tile}." if tile is not None else " Run it traced to follow one with its times."
     operands = words.bytes_text(work["a_bytes"] + work["b_bytes"])
     text = (
@@ -316,6 +317,8 @@ def _epilogue(result: Result, tile: Walk | None) -> Step:
         f"writes them to HBM when it needs the room: of the {all_stored} stored by all CTAs, "
         f"{left} had gone to HBM when the kernel ended."
     )
+    if config.get("stream_k"):
+        text += " Of a tile that is cut, each part but the last leaves its sums in L2 as they are; the last adds those."
     return Step("Epilogue: the way back begins", text)
 
 
@@ -325,7 +328,7 @@ def _after(result: Result, tile: Walk | None) -> Iterator[Step]:
         more = words.plural(tile.n_tiles_of_slot - 1, "more tile") if tile.n_tiles_of_slot > 1 else "no further tile"
         text = (
             f"{took} after it began the tile is done, and its slot on SM {tile.sm} runs {more}. All tiles make "
-            f"{words.three_digits(result.main.waves)} waves over the GPU's slots; {_tail(result.main.waves)}"
+            f"{words.three_digits(result.main.waves)} waves over the GPU's slots; {_tail(result.main)}"
         )
         yield Step("The next tile", text)
     reduction = [kernel for kernel in result.kernels if kernel is not result.main]
@@ -337,7 +340,10 @@ def _after(result: Result, tile: Walk | None) -> Iterator[Step]:
         yield Step("HBM to host RAM", f"C, {n_bytes}, goes back over PCIe in {time_s}.")
 
 
-def _tail(waves: float) -> str:
+def _tail(main: KernelResult) -> str:
+    waves = main.waves
+    if main.config.get("stream_k"):
+        return "the last ones are cut along k, so that all slots have work."
     last = waves - np.ceil(waves) + 1.0
     if waves <= 1.0:
         return f"{words.percent_text(waves)} of the slots have work at all."

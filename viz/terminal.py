@@ -200,7 +200,9 @@ def _fact_rows(result: Result) -> list[tuple[str, Sequence[str]]]:
 def _occupancy(result: Result) -> str:
     occupancy, waves = result.main.occupancy, result.main.waves
     ctas, warps = words.plural(occupancy["ctas_per_sm"], "CTA"), words.plural(occupancy["warps_per_sm"], "warp")
-    return f"{ctas} ({warps}) an SM, limited by {occupancy['limit']}; {_waves(waves)}"
+    cut = f"{words.three_digits(waves)} waves of tiles, the last of them cut along k so that all slots get work"
+    filled = cut if result.main.config.get("stream_k") else _waves(waves)
+    return f"{ctas} ({warps}) an SM, limited by {occupancy['limit']}; {filled}"
 
 
 def _waves(waves: float) -> str:
@@ -255,7 +257,7 @@ def _kernel(result: Result) -> str:
         parts.append(f"cluster {config['cluster_m']}x{config['cluster_n']}")
     for key, text in (("group", "group"), ("split_k", "split")):
         parts += [f"{text} {config[key]}"] if config.get(key, 1) > 1 else []
-    parts += ["ping-pong"] if config.get("pingpong") else []
+    parts += [text for key, text in (("stream_k", "stream-K"), ("pingpong", "ping-pong")) if config.get(key)]
     parts.append(f"{occupancy['registers_per_thread']} registers a thread")
     parts.append(f"{occupancy['smem_bytes_per_cta'] / 1024:.0f} KiB of shared memory a CTA")
     return ", ".join(parts)

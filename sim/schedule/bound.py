@@ -23,6 +23,7 @@ from sim.schedule.config import KernelConfig
 from sim.schedule.formats import chunk_bytes, stored_bytes
 from sim.schedule.raster import Ints, tiles
 from sim.schedule.resources import occupancy
+from sim.schedule.stream_k import n_runs, stream_tiles
 from workloads.gemm import Gemm
 
 TYPICAL_LINES_LOG2 = 6
@@ -66,7 +67,7 @@ class Estimator:
     """Kernel times of one GEMM on one GPU.
 
     `in_step`: CTAs ask for what they share at the same time, so that a GPC's requests merge and HBM gives it once;
-    otherwise each cluster reads L2, and each GPC HBM, for itself.
+    otherwise each cluster reads L2, and each GPC HBM, for itself. Those of stream-K never do: they differ in k.
     """
 
     def __init__(self, gemm: Gemm, gpu: Gpu, in_step: bool = True) -> None:
@@ -89,6 +90,8 @@ class Estimator:
         family = plan.family_cycles(config, gpu, self._gemm)
         stores = max(family["fused_cycles"], round(plan.store_cycles(self._gemm, config, gpu)))
         family["epilogue_cycles"] += stores
+        if config.stream_k:
+            family |= self._sums_cycles(config)
         kernel_s = _persistent_s if plan.is_persistent(config) else _multistage_s
         time_s, clock_hz = 0.0, gpu.activity.active_mhz * 1e6
         for _ in range(2):
@@ -106,8 +109,9 @@ class Estimator:
         iterations = -(-n_k // config.split_k)
         splits = -(-n_k // iterations)
         items = grid_m * grid_n * gemm.batch * splits
-        placement = place(self._gpu, per_sm, size, min(items * size, per_sm * self._gpu.sm.count))
-        agents = min(len(placement.sm), items)
+        most = per_sm * self._gpu.sm.count
+        placement = place(self._gpu, per_sm, size, most if config.stream_k else min(items * size, most))
+        agents = len(placement.sm) if config.stream_k else min(len(placement.sm), items)
         if not agents:
             return Cut(items, 0, per_sm, iterations, splits, 0.0, 0.0)
         a_bytes = min(config.block_m * config.cluster_m, gemm.m) * config.block_k * gemm.a_element_bytes
@@ -122,7 +126,7 @@ class Estimator:
             + _n_distinct(gpc * (columns.max() + 1) + columns) * b_bytes
         )
         alone = agents * (a_bytes + b_bytes)
-        if not self._in_step:
+        if not self._in_step or config.stream_k:
             return Cut(items, agents, per_sm, iterations, splits, alone + near / 2, near)
         odd = plan.is_persistent(config) and has_odd_rows(gemm, self._gpu)
         return Cut(items, agents, per_sm, iterations, splits, (alone if odd else near) + distinct / 2, distinct)
@@ -144,6 +148,13 @@ class Estimator:
             latency_s=share * hbm_ns * 1e-9,
         )
 
+    def _sums_cycles(self, config: KernelConfig) -> dict[str, int]:
+        """Cycles in which a CTA leaves the sums of a part of a tile in L2, until the next is told, and takes them."""
+        n_bytes, l2 = config.block_m * config.block_n * self._gemm.accumulator_bytes, self._gpu.l2
+        leave = n_bytes / l2.sm_store_bytes_per_clk + l2.latency_cycles / 2
+        take = n_bytes / l2.sm_port_bytes_per_clk + l2.latency_cycles + l2.far_latency_cycles
+        return {"leave_cycles": round(leave), "take_cycles": round(take)}
+
     def _beside_s(self, config: KernelConfig, cut: Cut) -> float:
         """Launch, and the kernels beside the main one."""
         gemm, gpu = self._gemm, self._gpu
@@ -151,7 +162,7 @@ class Estimator:
             beside_s = reduction(gpu, gemm, cut.splits, in_turn=adds_in_turn(config)).time_s
         else:
             counts = plan.is_persistent(config) and counts_tiles(cut.items, cut.agents, cut.splits)
-            beside_s = gpu.persistent.memset_us * 1e-6 if counts else 0.0
+            beside_s = gpu.persistent.memset_us * 1e-6 if counts or config.stream_k else 0.0
         return gpu.kernel.floor_us * 1e-6 + beside_s
 
 
@@ -166,7 +177,14 @@ def _persistent_s(
     full, last = divmod(cut.items, cut.agents)
     loop = cut.iterations * max(own, wave)
     rest = cut.iterations * max(own, wave * last / cut.agents)
-    if config.pingpong:
+    streamed = stream_tiles(cut.items, cut.iterations, cut.agents) if config.stream_k else 0
+    if streamed:
+        runs = n_runs(streamed, cut.iterations, cut.agents)
+        run = -(-streamed * cut.iterations // runs) * max(own, wave * runs / cut.agents)
+        one_by_one = max(1, -(-runs // streamed) - 1) * family["leave_cycles"]
+        ends = -(-streamed // runs) * epilogue + one_by_one + family["take_cycles"]
+        waves = (cut.items - streamed) // cut.agents * (loop + epilogue) + run + ends
+    elif config.pingpong:
         waves = full * max(loop, epilogue) + (max(rest, epilogue) if last else 0) + epilogue
     else:
         waves = full * (loop + epilogue) + (rest + epilogue if last else 0)

@@ -96,7 +96,8 @@ def complete(gemm: Gemm, gpu: Gpu, family: str | None = None, **given: Any) -> K
     """
     _check_given(family, given)
     split = given.get("split_k", 1) > 1
-    families = (family,) if family else ("split_k",) if split else (default_families(gemm, gpu)[0], "multistage")
+    usual_ones = ("persistent",) if given.get("stream_k") else (default_families(gemm, gpu)[0], "multistage")
+    families = (family,) if family else ("split_k",) if split else usual_ones
     refusals = []
     for name in dict.fromkeys(families):
         try:
@@ -121,6 +122,7 @@ def _complete(gemm: Gemm, gpu: Gpu, family: str, given: dict[str, Any]) -> Kerne
     changed: dict[KernelConfig, int] = {}
     for entry in _entries(gemm, gpu, family, given):
         n_changed = sum(name in given and getattr(entry, name) != given[name] for name in TILE)
+        n_changed += bool(given.get("stream_k")) and entry.pingpong
         for config in _adapted(entry, gemm, gpu, given):
             changed[config] = min(changed.get(config, n_changed), n_changed)
     estimator, fitting, refusals = Estimator(gemm, gpu), {}, {}
@@ -145,6 +147,8 @@ def _entries(gemm: Gemm, gpu: Gpu, family: str, given: dict[str, Any]) -> tuple[
 
 def _adapted(entry: KernelConfig, gemm: Gemm, gpu: Gpu, given: dict[str, Any]) -> Iterator[KernelConfig]:
     """A menu entry with the given fields, and what hangs on these as the menu would have it."""
+    if given.get("stream_k"):
+        given = {"pingpong": False, **given}
     config = dataclasses.replace(entry, **given)
     if config == entry:
         yield entry

@@ -18,6 +18,7 @@ from sim.schedule.config import FAMILIES, KernelConfig
 from sim.schedule.formats import stored_bytes
 from sim.schedule.launches import CLUSTER_SLOTS, band
 from sim.schedule.resources import CP_ASYNC_MIN_BYTES, check_dtype, flops_per_clk_per_sm, occupancy, smem_bytes
+from sim.schedule.stream_k import LEAST_ITERATIONS
 from workloads.gemm import Gemm
 
 LEAST_SPLIT_BYTES = 2048
@@ -53,6 +54,21 @@ def menu(gpu: Gpu, family: str, gemm: Gemm) -> tuple[KernelConfig, ...]:
         reason = reasons[0] if reasons else none
         raise ConfigError(f"family = {family!r}: nothing fits {gpu.name} and the workload: {reason}")
     return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def stream_k(gpu: Gpu, gemm: Gemm) -> tuple[KernelConfig, ...]:
+    """The cooperative kernels of the persistent menu as stream-K, those whose last wave of tiles is not full and whose
+    tiles can be cut; none where none fits. No library's menu has them."""
+    if gemm.accumulator_dtype != "fp32" or not has_any(gpu, "persistent", gemm):
+        return ()
+    return tuple(
+        dataclasses.replace(config, stream_k=True)
+        for config in menu(gpu, "persistent", gemm)
+        if not config.pingpong
+        and -(-gemm.k // config.block_k) >= 2 * LEAST_ITERATIONS
+        and _n_tiles(config, gemm) % cluster_slots(gpu, config.cluster_m * config.cluster_n)
+    )
 
 
 def families(gpu: Gpu, gemm: Gemm) -> tuple[str, ...]:
@@ -205,10 +221,15 @@ def _split(gpu: Gpu, gemm: Gemm) -> Iterator[KernelConfig]:
 
 
 def _splits(config: KernelConfig, gpu: Gpu, gemm: Gemm) -> list[int]:
-    size = config.cluster_m * config.cluster_n
-    tiles = -(-gemm.m // (config.block_m * config.cluster_m)) * -(-gemm.n // (config.block_n * config.cluster_n))
-    slots = cluster_slots(gpu, size) * (1 if config.loads == "tma" else occupancy(config, gemm, gpu).ctas_per_sm)
+    slots = cluster_slots(gpu, config.cluster_m * config.cluster_n)
+    slots *= 1 if config.loads == "tma" else occupancy(config, gemm, gpu).ctas_per_sm
     iterations = -(-gemm.k // config.block_k)
     most = min(MOST_SPLIT, iterations, gemm.k * gemm.a_element_bytes // LEAST_SPLIT_BYTES)
-    filling = min(most, slots // (tiles * gemm.batch))
+    filling = min(most, slots // _n_tiles(config, gemm))
     return sorted({split for split in (2, filling // 2, filling) if 2 <= split <= most})
+
+
+def _n_tiles(config: KernelConfig, gemm: Gemm) -> int:
+    """Tiles of whole clusters that cover C."""
+    along_m, along_n = config.block_m * config.cluster_m, config.block_n * config.cluster_n
+    return -(-gemm.m // along_m) * -(-gemm.n // along_n) * gemm.batch

@@ -14,6 +14,7 @@ from sim.schedule import boxes, direct, dots, formats, narrow
 from sim.schedule.beside import adds_in_turn, counts_tiles
 from sim.schedule.config import KernelConfig
 from sim.schedule.instructions import barrier_cycles, convert_cycles, front_cycles, instructions, serial_cycles
+from sim.schedule.periods import sample_items
 from sim.schedule.resources import Occupancy, consumer_threads, loop_spill_bytes, occupancy
 from sim.schedule.stream_k import stream_tiles
 from workloads.gemm import EPILOGUES, ROW_STATISTICS_BYTES, Gemm
@@ -34,15 +35,6 @@ SWITCHES: dict[str, dict[str, int]] = {
     "smem_bandwidth": {"mma_smem_x16": 0, "fill_smem_x16": 0, "epi_smem_x16": 0},
 }
 """Mechanism -> what stands in a kernel's integers without it."""
-WHOLE_ITERATIONS, HUGE_ITERATIONS = 1_000_000, 20_000_000
-"""k-iterations of agents up to which any kernel is simulated whole (0.1 s), and one that may drift (3 s)."""
-QUICK_ITERATIONS = 200_000
-"""k-iterations of agents up to which a kernel is simulated whole where quickness is asked for (20 ms)."""
-LARGEST_PERIOD = 1_000_000
-"""k-iterations of agents in a band that is a sampling period, at most."""
-LEAST_PERIODS, PERIOD_WAVES = 8, 4
-LEAST_BAND = 1.5
-"""Waves that a band must have for its traffic to repeat."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +96,19 @@ def _stored(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> boxes.Stored:
         return boxes.stored_row(gemm, config, gpu, out_bytes)
     whole = sectors_per_piece(config.block_n * out_bytes, gemm.leading("c") * out_bytes, gpu.l2.sector_bytes)
     return boxes.Stored(whole, whole)
+
+
+def _results(gemm: Gemm, config: KernelConfig, gpu: Gpu, splits: int) -> dict[str, int]:
+    """What a tile writes, and reads to work it out."""
+    stored, reads = _stored(gemm, config, gpu), gemm.epilogue == "residual" and splits == 1
+    return {
+        "c_l2_bytes": round(256 * stored.sector_bytes),
+        "c_cost_x256": round(256 * stored.cost_bytes / stored.sector_bytes),
+        "c_weight_x256": round(
+            256 * gpu.l2.write_weight * (gpu.persistent.store_weight if is_persistent(config) else 1)
+        ),
+        "c_read_bytes": 256 * config.block_n * gemm.c_element_bytes if reads else 0,
+    }
 
 
 def store_cycles(gemm: Gemm, config: KernelConfig, gpu: Gpu) -> float:
@@ -331,23 +336,6 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
     return values, flops
 
 
-def _sample_items(n_items: int, n_agents: int, band: int, k_iterations: int, steady: bool, quick: bool) -> int:
-    """Items of one sampling period, or 0 where all is simulated.
-
-    A period is a band of the raster, since traffic repeats by bands, or some waves where bands are long. Narrow bands,
-    static schedules and several matrices are sampled only where simulating all of them would take too long: their SMs
-    drift apart over the whole run, until they read twice as much from DRAM. `quick` samples them too, a wave at a time.
-    """
-    narrow = band < LEAST_BAND * n_agents
-    if quick:
-        long = n_items * k_iterations >= QUICK_ITERATIONS
-        return n_agents if long and n_items >= LEAST_PERIODS * n_agents else 0
-    if n_items * k_iterations < (HUGE_ITERATIONS if narrow or not steady else WHOLE_ITERATIONS):
-        return 0
-    period = PERIOD_WAVES * n_agents if narrow or band * k_iterations > LARGEST_PERIOD else band
-    return period if n_items >= LEAST_PERIODS * period else 0
-
-
 def _costs(
     gemm: Gemm, config: KernelConfig, gpu: Gpu, fit: Occupancy, without: Collection[str]
 ) -> tuple[dict[str, int], int]:
@@ -411,11 +399,10 @@ def build_plan(
     streamed = stream_tiles(n_items, n_k, agents) if config.stream_k else 0
     agents = agents if streamed else min(agents, n_items)
     values, flops = _costs(gemm, config, gpu, fit, without)
-    stored = _stored(gemm, config, gpu)
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
     static = is_persistent(config) and (config.stream_k or not counts_tiles(n_items, agents, splits))
-    steady = not static and n_items == grid_m * grid_n
+    full, steady = full or config.stream_k, not static and n_items == grid_m * grid_n
     work = Work(
         n_agents=agents,
         cluster_size=size,
@@ -444,13 +431,8 @@ def build_plan(
         depth=config.stages if is_persistent(config) else max(1, config.stages - 1),
         wrap=int(is_persistent(config) or config.loop != "cutlass"),
         last_k_x256=_last_k_x256(gemm, config, gpu, n_k),
-        c_l2_bytes=round(256 * stored.sector_bytes),
-        c_cost_x256=round(256 * stored.cost_bytes / stored.sector_bytes),
-        c_weight_x256=round(256 * gpu.l2.write_weight * (gpu.persistent.store_weight if is_persistent(config) else 1)),
-        c_read_bytes=256 * config.block_n * gemm.c_element_bytes if gemm.epilogue == "residual" and splits == 1 else 0,
-        sample_items=0
-        if full or config.stream_k
-        else _sample_items(n_items, agents, group * cols, k_per_split, steady, quick),
+        **_results(gemm, config, gpu, splits),
+        sample_items=0 if full else sample_items(n_items, agents, group * cols, k_per_split, steady, quick),
         stream_tiles=streamed,
         part_bytes=config.block_m * config.block_n * gemm.accumulator_bytes if streamed else 0,
         **values,

@@ -282,6 +282,8 @@ def _consumer_registers(config: KernelConfig, gpu: Gpu, registers: int) -> int:
 def check_config(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     """Raise `ConfigError` for a configuration that contradicts itself, the workload or the GPU's features."""
     check_fields(config)
+    if config.stream_k and gemm.accumulator_dtype != "fp32":
+        raise refused("stream_k = True", f"False with sums in {gemm.accumulator_dtype}")
     _check_units(config, gemm, gpu)
     formats.check_format(config, gemm, gpu)
     _check_loads(config, gemm, gpu)
@@ -289,8 +291,6 @@ def check_config(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> None:
     _check_cluster(config, gpu)
     if gemm.epilogue == "row_stats" and config.split_k > 1:
         raise refused(f"split_k = {config.split_k}", "1 with epilogue row_stats, which needs whole sums")
-    if config.stream_k and gemm.accumulator_dtype != "fp32":
-        raise refused("stream_k = True", f"False with sums in {gemm.accumulator_dtype}")
     iterations = -(-gemm.k // config.block_k)
     if config.split_k > iterations:
         raise refused(

@@ -91,32 +91,37 @@ def _borders(n_iterations: int, runs: int, n_k: int) -> Ints:
     return np.where(past < LEAST_ITERATIONS, even - past, np.where(up, even - past + n_k, even))
 
 
+def cut(work: Work) -> Parts:
+    """The parts of a kernel's tiles."""
+    along, across = (work.grid_n, work.grid_m) if work.raster_n else (work.grid_m, work.grid_n)
+    side = along if work.group >= along else across  # tiles that follow one another: along the raster, or the bands
+    return parts(work.stream_tiles, work.n_k, work.n_agents, side)
+
+
 def items(work: Work) -> tuple[Records, Records]:
     """The items of a stream-K kernel, [turns * n_agents] of `sim.records.ITEM`: what each agent does first, what each
     does second, and so on, a row below 0 where an agent has nothing more to do; and of each, `sim.records.PART`, with
     one more, of no item, whose sums are there."""
-    cut = parts(work.stream_tiles, work.n_k, work.n_agents, _side(work))
+    some = cut(work)
     whole = np.arange(work.stream_tiles, work.n_items)
     place_in_line = whole - work.stream_tiles + n_runs(work.stream_tiles, work.n_k, work.n_agents)
-    agent = np.concatenate([cut.agent, place_in_line % work.n_agents])
-    tile = np.concatenate([cut.tile, whole])
+    agent = np.concatenate([some.agent, place_in_line % work.n_agents])
+    tile = np.concatenate([some.tile, whole])
     number = _turns(agent, np.where(tile < work.stream_tiles, -tile, tile)) * work.n_agents + agent
-    n_numbers = -(-(number.max() + 1) // work.n_agents) * work.n_agents
-    found = np.zeros(n_numbers, ITEM)
-    found["row"] = -1
-    at, k0, nk = np.zeros(tile.size, ITEM), 0 * tile, 0 * tile + work.n_k
+    each = np.zeros(tile.size, ITEM)
     matrix, of_matrix = np.divmod(tile, work.grid_m * work.grid_n)
-    place(at, work, matrix, *tiles(of_matrix, work.grid_m, work.grid_n, work.group, bool(work.raster_n)))
-    k0[: cut.k0.size], nk[: cut.nk.size] = cut.k0, cut.nk
-    at["k0"], at["nk"] = k0, nk
-    found[number] = at
-    return found, _parts(work, cut, number[: cut.tile.size], n_numbers)
+    place(each, work, matrix, *tiles(of_matrix, work.grid_m, work.grid_n, work.group, bool(work.raster_n)))
+    each["nk"] = work.n_k
+    each["k0"][: some.k0.size], each["nk"][: some.nk.size] = some.k0, some.nk
+    found = np.zeros(-(-(number.max() + 1) // work.n_agents) * work.n_agents, ITEM)
+    found["row"] = -1
+    found[number] = each
+    return found, _parts(work, some, number[: some.tile.size], found.size)
 
 
-def _side(work: Work) -> int:
-    """Tiles that follow one another: along the raster where one band holds all, else across the bands."""
-    along, across = (work.grid_n, work.grid_m) if work.raster_n else (work.grid_m, work.grid_n)
-    return along if work.group >= along else across
+def most_iterations(work: Work) -> int:
+    """k-iterations of the agent that has most, whole tiles included."""
+    return int(items(work)[0]["nk"].reshape(-1, work.n_agents).sum(axis=0).max())
 
 
 def _turns(agent: Ints, rank: Ints) -> Ints:
@@ -127,13 +132,13 @@ def _turns(agent: Ints, rank: Ints) -> Ints:
     return turn
 
 
-def _parts(work: Work, cut: Parts, number: Ints, n_numbers: int) -> Records:
+def _parts(work: Work, some: Parts, number: Ints, n_items: int) -> Records:
     """Where the sums of parts of tiles meet, and which part comes before; `number`: of the item that is each."""
-    found = np.zeros(n_numbers + 1, PART)
+    found = np.zeros(n_items + 1, PART)
     found["at"][:-1], found["after"] = NEVER, -1
     workspace = work.n_chunks - work.stream_tiles * work.cluster_size
-    found["sums"][number] = np.where(cut.nk < work.n_k, workspace + cut.tile * work.cluster_size, 0)
-    order = np.lexsort((cut.k0, cut.tile))
-    follows = cut.k0[order][1:] > 0
+    found["sums"][number] = np.where(some.nk < work.n_k, workspace + some.tile * work.cluster_size, 0)
+    order = np.lexsort((some.k0, some.tile))
+    follows = some.k0[order][1:] > 0
     found["after"][number[order][1:][follows]] = number[order][:-1][follows]
     return found

@@ -376,6 +376,8 @@ def _of_kernel(key: str) -> Kind:
         return one_of(FAMILIES)
     if key == "split_k":
         return whole(1, MAX_DIMENSION)
+    if key == "stream_k":
+        return FLAG
 
     def refusal_of(value: Any) -> str:
         changed: dict[str, Any] = {key: value}

@@ -125,6 +125,9 @@ class GemmOptions(ProductOptions):
     cluster: Annotated[Word, option("CTAs of a cluster along m and n", "CMxCN")] = None
     group: Annotated[Word, option("Tiles along m that consecutive CTAs walk together", "G")] = None
     split: Annotated[Word, option("Slices of k, summed by a second kernel", "S")] = None
+    stream_k: Annotated[
+        bool, option("Deal the last tiles' k-iterations out evenly among CTAs: persistent kernels", None, "--stream-k")
+    ] = False
     kernel_name: Annotated[Word, option("Take the configuration from a real kernel's name", "NAME")] = None
     figure: Annotated[Word, option("Draw journey, timeline and roofline into a .png, .svg or .pdf file", "FILE")] = None
     trace: Annotated[Word, option("Write a trace for Perfetto or Chrome", "FILE")] = None

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LIMITS = {"stages": 32, "warps": 32, "group": MAX_DIMENSION, "split": MAX_DIMENSION}
 MAX_BLOCK, MAX_CLUSTER = 4096, 16
 """As `sim.schedule.resources` allows, which then says what fits the GPU."""
-SHAPING = ("tile", "stages", "warps", "cluster", "group", "split")
+SHAPING = ("tile", "stages", "warps", "cluster", "group", "split", "stream_k")
 """Options that give a part of the kernel configuration."""
 
 
@@ -86,7 +86,7 @@ def workload(options: ProductOptions, **places: str) -> Gemm:
 
 def refuse_contradictions(options: GemmOptions) -> None:
     """Raise `ConfigError` where one option leaves another no say."""
-    given = [name for name in (*SHAPING, "family") if getattr(options, name) is not None]
+    given = [name for name in (*SHAPING, "family") if getattr(options, name) not in (None, False)]
     if options.kernel_name is not None and given:
         raise contradiction("--kernel-name", given[0], "the name says it all")
     shaping = [name for name in given if name not in ("tile", "family")]
@@ -94,13 +94,17 @@ def refuse_contradictions(options: GemmOptions) -> None:
         raise contradiction("--tile auto", shaping[0], "the whole menu is tried")
     if options.split not in (None, "1") and options.family not in (None, "split_k"):
         raise contradiction(f"--family {options.family}", "split", "only split_k cuts k into slices")
+    if options.stream_k and options.family not in (None, "persistent"):
+        raise contradiction(f"--family {options.family}", "stream-k", "only persistent kernels deal k-iterations out")
+    if options.stream_k and options.split not in (None, "1"):
+        raise contradiction(f"--split {options.split}", "stream-k", "both cut k")
     if options.stream_weights and options.weights == "hbm":
         raise contradiction("--stream-weights", "weights hbm", "there is nothing to bring in; say pinned or pageable")
 
 
 def contradiction(one: str, other: str, why: str) -> ConfigError:
     """The error for two options of which one leaves the other no say."""
-    return ConfigError(f"{one} with --{other}: must be one or the other, {why} (command line)")
+    return ConfigError(f"{one} with --{other.replace('_', '-')}: must be one or the other, {why} (command line)")
 
 
 def without(options: ProductOptions) -> tuple[str, ...]:
@@ -143,7 +147,7 @@ def given_parts(options: GemmOptions) -> dict[str, int]:
         value = optional_integer(f"--{name}", getattr(options, name), high)
         if value is not None:
             parts["split_k" if name == "split" else name] = value
-    return parts
+    return {**parts, "stream_k": True} if options.stream_k else parts
 
 
 def _completed(options: GemmOptions, gemm: Gemm, gpu: Gpu, parts: dict[str, int]) -> KernelConfig:

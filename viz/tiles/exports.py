@@ -19,6 +19,7 @@ from workloads.gemm import Gemm
 
 TRITON_LEAST_SIDE = 16
 WGMMA_M = 64
+STREAM_K = "; stream-K, where its scheduler decides on that (DecompositionMode)"
 SWIZZLES = (8, 4, 2, 1)
 CUTLASS_TYPES = {
     "fp64": "f64", "fp32": "f32", "tf32": "tf32", "fp16": "f16", "bf16": "bf16", "fp8_e4m3": "fe4m3",
@@ -85,7 +86,7 @@ def _cutlass(gemm: Gemm, about: str, rows: Sequence[TileRow]) -> str:
     lines = [f"# {about}", "# The product alone: what else its epilogue does is not asked for."]
     for each in rows:
         lines += [
-            _comment(each),
+            _comment(each) + STREAM_K * each.config.stream_k,
             " ".join(f"--{name}={value}" for name, value in _arguments(each.config, gemm).items()),
         ]
     return "\n".join(lines) + "\n"
@@ -111,7 +112,7 @@ def _arguments(config: KernelConfig, gemm: Gemm) -> dict[str, object]:
     if config.loads == "tma":
         schedule = "pingpong" if config.pingpong else "cooperative"
         found |= {"cluster_m": cluster_m, "cluster_n": cluster_n, **_order(config, turned)}
-        return {**found, "kernels": f"*warpspecialized_{schedule}*"}
+        return {**found, "kernels": f"*{'stream_k_' * config.stream_k}warpspecialized_{schedule}*"}
     unit = "simt" if config.mma == "fma" else "tensorop"
     return {**found, "stages": config.stages, "op_class": unit}
 

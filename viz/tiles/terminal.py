@@ -44,7 +44,7 @@ AGAINST_WORDS = {
 """`sim.tile_front.AGAINST` in words."""
 CONFIG_FIELDS = (
     "family", "block_m", "block_n", "block_k", "stages", "warps", "cluster_m", "cluster_n", "raster", "group",
-    "split_k", "pingpong", "loads", "mma",
+    "split_k", "stream_k", "pingpong", "loads", "mma",
 )  # fmt: skip
 ROW_FIELDS = tuple(
     field.name for field in dataclasses.fields(TileRow) if field.name not in ("name", "config", "limiter")
