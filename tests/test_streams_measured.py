@@ -67,12 +67,14 @@ def test_kernels_of_a_training_step(model: str) -> None:
 def test_accepted_deviations_are_still_there(op: str) -> None:
     """Else their entry goes."""
     found = [
-        abs(error(sample))
+        statistics.mean(
+            abs(error(sample))
+            for sample in training_kernels(TrainingCase(model, 2, 1, 2048, False), gpu())
+            if sample.work.op == op
+        )
         for model in ("llama2-7b", "llama3-8b")
-        for sample in training_kernels(TrainingCase(model, 2, 1, 2048, False), gpu())
-        if sample.work.op == op
     ]
-    assert statistics.mean(found) >= CLOSE
+    assert max(found) >= CLOSE
 
 
 # Fit.

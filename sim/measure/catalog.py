@@ -7,6 +7,7 @@ from sim.measure import (
     attention_more,
     attention_window,
     counters,
+    cta_times,
     elementwise,
     elementwise_warm,
     extra,
@@ -53,6 +54,7 @@ TABLES: dict[str, Table] = {
         hot.TABLE,
         handover.TABLE,
         loop.TABLE,
+        cta_times.TABLE,
         tails.TABLE,
         attention_window.TABLE,
     )
