@@ -6,11 +6,7 @@ through at least items / slots items, each its iterations one after another, and
 stage anew only when it is free: a load's least latency each `depth` iterations. Left out: queues, what L2 serves, the
 dependence of one server on another.
 
-The clock is at most that of an idle SM, and no MMA is free: the clock falls by `tensor_mhz` x the part b of the last
-window in which tensor cores were busy. Over windows of like width, sum b_i (f - t b_(i-1)) is largest with every b = 1
-(its derivative by b_i is at least f - 2 t > 0), so that M cycles of MMAs on every SM take M / (f - t), but for the
-first window; and C cycles of anything take (C + t M / f) / f, but for the last.
-Tested against the engine (tests/test_tiles.py).
+The clock falls as tensor cores work, by `sim.clock_bound`. Tested against the engine (tests/test_tiles.py).
 """
 
 from __future__ import annotations
@@ -21,7 +17,7 @@ import numpy as np
 
 from hwmodels.spec import Gpu
 from sim.call import Options, before_s, held_mhz, least_after_s
-from sim.kernel import N_WINDOWS
+from sim.clock_bound import Windows, clock
 from sim.machine import FS_PER_S, build_machine
 from sim.records import Machine, Work
 from sim.schedule.config import KernelConfig
@@ -29,6 +25,8 @@ from sim.schedule.plan import Plan, build_plan
 from workloads.gemm import Gemm
 
 KIB = 1024
+SAMPLED_MARGIN = 0.995
+"""Of a bound: as far as a kernel of which some waves are taken as repeated may come below its full simulation."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,13 @@ class LowerBound:
 
     time_s: float
     by: str
+    sampled: bool = False
+    """Some waves of its simulation may be taken as repeated."""
+
+    @property
+    def simulated_s(self) -> float:
+        """What simulation says at least."""
+        return self.time_s * (SAMPLED_MARGIN if self.sampled else 1)
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def lower_bound(
     machine = build_machine(gpu, clock_mhz, options.without, options.sustained)
     main_s, by = _main_s(plan, machine, resident)
     beside_s = before_s(plan, gpu) + least_after_s(gemm, plan, gpu)
-    return LowerBound(main_s + gpu.kernel.floor_us * 1e-6 + beside_s, by)
+    return LowerBound(main_s + gpu.kernel.floor_us * 1e-6 + beside_s, by, plan.work.sample_items > 0)
 
 
 def _main_s(plan: Plan, machine: Machine, resident: tuple[float, float]) -> tuple[float, str]:
@@ -82,18 +87,20 @@ def _main_s(plan: Plan, machine: Machine, resident: tuple[float, float]) -> tupl
         in_order = items * (parts.load + chain + max(0, each - work.depth) * work.issue_cycles + again) - again
         by_loads = items * (-(-each // work.depth) * (parts.load + own) + again) - again
     before, after = parts.first + parts.load, parts.end
+    speed = clock(machine, work)
+    cold = speed.slowest * _cold_fs(work, resident) / FS_PER_S
     cycles = {
-        "tensor cores": before + busiest * parts.tensor + after,
+        "tensor cores": before + cold + busiest * parts.tensor + after,
         "shared memory": parts.first + busiest * parts.smem + after,
         "SM port": parts.first + busiest * parts.port + after,
-        "iterations in order": parts.first + in_order + after,
-        "load latency": parts.first + by_loads + after,
+        "iterations in order": parts.first + cold + in_order + after,
+        "load latency": parts.first + cold + by_loads + after,
     }
     by = max(cycles, key=cycles.__getitem__)
     mean = iterations * work.cluster_size * work.mma_x16 / 16 / machine.n_sm
-    bounds = {by: _seconds(cycles[by], mean, machine, work), "HBM": _hbm_s(work, machine, resident)}
-    by = max(bounds, key=bounds.__getitem__)
-    return bounds[by], by
+    main_s = speed.least_s(cycles[by], mean, Windows(machine.window_fs / FS_PER_S))
+    hbm_s = _hbm_s(work, machine, resident) + (before + own + after) / speed.top
+    return (main_s, by) if main_s >= hbm_s else (hbm_s, "HBM")
 
 
 def _parts(work: Work, machine: Machine) -> _Parts:
@@ -109,25 +116,16 @@ def _parts(work: Work, machine: Machine) -> _Parts:
     )
 
 
-def _seconds(cycles: float, mma_cycles: float, machine: Machine, work: Work) -> float:
-    """Seconds that so many cycles take at least, with so many cycles of MMAs on the mean SM."""
-    if machine.fixed_fs_per_cycle:
-        return cycles * machine.fixed_fs_per_cycle / FS_PER_S
-    top, fall = (machine.idle_mhz + work.spare_mhz) * 1e6, machine.tensor_mhz * 1e6
-    at_once_s = work.mma_x16 / 16 * work.n_agents / machine.n_sm / top
-    if at_once_s > machine.window_fs / FS_PER_S / 4:  # long MMAs are booked beyond their window, and not counted there
-        return cycles / top
-    busy_s = mma_cycles / top
-    unseen_s = machine.window_fs / FS_PER_S + 4 * busy_s / N_WINDOWS  # in the last window, which sets no clock
-    any_s = (cycles + fall * max(0.0, busy_s - unseen_s)) / top
-    if fall > top / 3:
-        return any_s
-    return max(any_s, (mma_cycles - fall * unseen_s) / (top - fall))
+def _cold_fs(work: Work, resident: tuple[float, float]) -> int:
+    """HBM's latency, which the first load of all cannot be without: its bytes of A and of B, where L2 holds none."""
+    latencies = zip((work.a_hbm_fs, work.b_hbm_fs), resident, strict=True)
+    return max(0 if part else latency_fs for latency_fs, part in latencies)
 
 
 def _hbm_s(work: Work, machine: Machine, resident: tuple[float, float]) -> float:
-    """Seconds in which HBM reads each operand once, but for what lies in L2."""
+    """Seconds in which HBM reads each operand once, but for what lies in L2, and the last of it gets there."""
     rows = (work.rows_a * work.a_dram_bytes, work.rows_b * work.b_dram_bytes)
     missing = sum(row * (1 - part) for row, part in zip(rows, resident, strict=True))
     n_bytes = work.batch * (work.n_k - 1 + work.last_k_x256 / 256) * missing / 256
-    return n_bytes * machine.hbm_read_fs_per_kib / KIB * work.hbm_x256 / 256 / FS_PER_S
+    last_fs = min(work.a_hbm_fs, work.b_hbm_fs)
+    return (n_bytes * machine.hbm_read_fs_per_kib / KIB * work.hbm_x256 / 256 + last_fs) / FS_PER_S

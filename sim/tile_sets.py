@@ -19,7 +19,7 @@ from sim.call import Call, Options, run_call
 from sim.launch import check_partial_sums
 from sim.lower_bound import lower_bound
 from sim.schedule.config import KernelConfig
-from sim.tiles import SAMPLED_MARGIN, every, search
+from sim.tiles import every, search
 from workloads.checks import check_integer
 from workloads.gemm import Gemm
 from workloads.operations import Step
@@ -203,7 +203,7 @@ class _Times:
             bound = lower_bound(gemm, config, self.gpu, self.options, resident)
         except ConfigError:
             return NEVER
-        return max(slowest_s, SAMPLED_MARGIN * bound.time_s)
+        return max(slowest_s, bound.simulated_s)
 
     def current(self, chosen: Sequence[int]) -> list[float]:
         """Seconds of each GEMM with the best of `chosen`."""

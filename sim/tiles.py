@@ -26,8 +26,6 @@ from workloads.gemm import Gemm
 
 BEST = 10
 BATCH, LEAST_BATCH = 8, 2
-SAMPLED_MARGIN = 0.995
-"""Of a bound: as far as a kernel of which some waves are taken as repeated may come below its full simulation."""
 MOST_BEST = 100_000
 WHERE = "tile search"
 Progress = Callable[[int, int], None]
@@ -116,8 +114,8 @@ def search(
     with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
         for some in _groups(bounded, group):
             found: list[Call] = []
-            rest = sorted(some, key=lambda each: (each[0].time_s, each[1]))
-            while rest and rest[0][0].time_s * SAMPLED_MARGIN <= _last_s(found, best):
+            rest = sorted(some, key=lambda each: (each[0].simulated_s, each[1]))
+            while rest and rest[0][0].simulated_s <= _last_s(found, best):
                 batch, rest = rest[:size], rest[size:]
                 found += pool.map(lambda each: run_call(gemm, each[2], gpu, options), batch)
                 calls += found[-len(batch) :]
