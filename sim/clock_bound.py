@@ -83,9 +83,8 @@ class Clock:
 
 
 def clock(machine: Machine, work: Work) -> Clock:
-    """That of a kernel. The engine's cycle is cut to whole femtoseconds, as are its durations."""
+    """That of a kernel."""
     flight = work.mma_x16 / 16 * work.n_agents * work.cluster_size / machine.n_sm
     if machine.fixed_fs_per_cycle:
         return Clock(FS_PER_S / machine.fixed_fs_per_cycle, 0.0, flight)
-    mhz = machine.idle_mhz + work.spare_mhz
-    return Clock(mhz * 1e6 * (1 + 2e-9 * mhz), machine.tensor_mhz * 1e6, flight)
+    return Clock((machine.idle_mhz + work.spare_mhz) * 1e6, machine.tensor_mhz * 1e6, flight)

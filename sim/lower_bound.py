@@ -25,6 +25,8 @@ from sim.schedule.plan import Plan, build_plan
 from workloads.gemm import Gemm
 
 KIB = 1024
+ROUNDING = 6e-6
+"""What the engine cuts from a cycle and from what is reserved, to whole femtoseconds, relative."""
 SAMPLED_MARGIN = 0.995
 """Of a bound: as far as a kernel of which some waves are taken as repeated may come below its full simulation."""
 
@@ -45,12 +47,14 @@ class LowerBound:
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """Cycles of one CTA: an iteration at each server, its least load, its end, and the kernel's before all that."""
+class Parts:
+    """Cycles of one CTA: an iteration at each server and by itself, its least load, its end, and the kernel's before
+    all that."""
 
     tensor: float
     smem: float
     port: float
+    own: float
     load: float
     end: float
     first: float
@@ -71,21 +75,20 @@ def lower_bound(
 
 def _main_s(plan: Plan, machine: Machine, resident: tuple[float, float]) -> tuple[float, str]:
     """Seconds from the first CTA's launch to the last one's end, and what bounds them."""
-    work, parts = plan.work, _parts(plan.work, machine)
+    work, parts = plan.work, parts_of(plan.work, machine)
     iterations = work.n_items // work.splits * work.n_k
-    servers = len(np.unique(plan.placement.sm[: work.n_agents]))
+    servers = servers_of(plan)
     busiest = -(-work.n_items // servers) * work.n_k if work.splits == 1 else iterations / servers
-    own = max(work.mma_x16, work.mma_smem_x16, work.floor_x16) / 16 + work.drain_cycles
     items = -(-work.n_items // work.n_agents)
     each = work.n_k if work.splits == 1 else work.n_k - (work.splits - 1) * work.k_per_split
-    chain = each * (own + work.barrier_cycles) - work.barrier_cycles
+    chain = each * (parts.own + work.barrier_cycles) - work.barrier_cycles
     if work.persistent:  # its next loads come beside its last MMAs; of two consumers in turn, so do the epilogues
         in_order = items * chain + (items - 1) * parts.end * (not work.pingpong) + parts.load
         by_loads = 0.0
     else:
         again = parts.end + work.restart_cycles
         in_order = items * (parts.load + chain + max(0, each - work.depth) * work.issue_cycles + again) - again
-        by_loads = items * (-(-each // work.depth) * (parts.load + own) + again) - again
+        by_loads = items * (-(-each // work.depth) * (parts.load + parts.own) + again) - again
     before, after = parts.first + parts.load, parts.end
     speed = clock(machine, work)
     cold = speed.slowest * _cold_fs(work, resident) / FS_PER_S
@@ -98,18 +101,28 @@ def _main_s(plan: Plan, machine: Machine, resident: tuple[float, float]) -> tupl
     }
     by = max(cycles, key=cycles.__getitem__)
     mean = iterations * work.cluster_size * work.mma_x16 / 16 / machine.n_sm
-    main_s = speed.least_s(cycles[by], mean, Windows(machine.window_fs / FS_PER_S))
-    hbm_s = _hbm_s(work, machine, resident) + (before + own + after) / speed.top
-    return (main_s, by) if main_s >= hbm_s else (hbm_s, "HBM")
+    bounds = {
+        by: speed.least_s(cycles[by], mean, Windows(machine.window_fs / FS_PER_S)),
+        "HBM": _hbm_s(work, machine, resident, (before + parts.own + after) / speed.top),
+    }
+    by = max(bounds, key=bounds.__getitem__)
+    return bounds[by] * (1 - ROUNDING), by
 
 
-def _parts(work: Work, machine: Machine) -> _Parts:
-    port = (work.a_sm_bytes + work.b_sm_bytes) * machine.port_x1k_per_kib / KIB**2
+def servers_of(plan: Plan) -> int:
+    """SMs (of clusters, their first) that have agents."""
+    return len(np.unique(plan.placement.sm[: plan.work.n_agents]))
+
+
+def parts_of(work: Work, machine: Machine) -> Parts:
+    """Those of a kernel."""
+    port = ((work.a_sm_bytes + work.b_sm_bytes) * machine.port_x1k_per_kib >> 10) / 1024
     load = machine.l2_cycles + port + work.latency_cycles - machine.l2_jitter_cycles / 2
-    return _Parts(
+    return Parts(
         tensor=work.mma_x16 / 16,
         smem=(work.mma_smem_x16 + work.fill_smem_x16) / 16,
         port=port,
+        own=max(work.mma_x16, work.mma_smem_x16, work.floor_x16) / 16 + work.drain_cycles,
         load=max(0.0, load),
         end=max(work.epilogue_cycles + work.fused_cycles, work.epi_smem_x16 / 16),
         first=work.start_cycles,
@@ -122,10 +135,23 @@ def _cold_fs(work: Work, resident: tuple[float, float]) -> int:
     return max(0 if part else latency_fs for latency_fs, part in latencies)
 
 
-def _hbm_s(work: Work, machine: Machine, resident: tuple[float, float]) -> float:
-    """Seconds in which HBM reads each operand once, but for what lies in L2, and the last of it gets there."""
+def _hbm_s(work: Work, machine: Machine, resident: tuple[float, float], beside_s: float) -> float:
+    """Seconds in which HBM reads what L2 does not hold, the last of it gets there, and what is before the first and
+    behind the last goes by."""
+    missing = missing_bytes(work, resident)
+    if not missing:
+        return 0.0
+    return (reads_fs(work, machine, missing) + min(work.a_hbm_fs, work.b_hbm_fs)) / FS_PER_S + beside_s
+
+
+def missing_bytes(work: Work, resident: tuple[float, float]) -> float:
+    """Bytes of A and B that HBM has to read, each once, but for the parts that lie in L2."""
     rows = (work.rows_a * work.a_dram_bytes, work.rows_b * work.b_dram_bytes)
     missing = sum(row * (1 - part) for row, part in zip(rows, resident, strict=True))
-    n_bytes = work.batch * (work.n_k - 1 + work.last_k_x256 / 256) * missing / 256
-    last_fs = min(work.a_hbm_fs, work.b_hbm_fs)
-    return (n_bytes * machine.hbm_read_fs_per_kib / KIB * work.hbm_x256 / 256 + last_fs) / FS_PER_S
+    return work.batch * (work.n_k - 1 + work.last_k_x256 / 256) * missing / 256
+
+
+def reads_fs(work: Work, machine: Machine, n_bytes: float) -> float:
+    """Femtoseconds in which HBM reads so many bytes, at least: each request is cut by some."""
+    cut_fs = work.first_c * machine.n_sides * (work.hbm_x256 / 256 + 1)
+    return max(0.0, n_bytes * machine.hbm_read_fs_per_kib / KIB * work.hbm_x256 / 256 - cut_fs)

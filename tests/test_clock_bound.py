@@ -1,0 +1,72 @@
+"""The bound of a falling clock against windows in which MMAs are booked in every way."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from sim.clock_bound import Clock, Windows
+from sim.kernel import N_WINDOWS
+
+TOP, FALL, WIDTH_S = 1.8e9, 0.27e9, 1e-6
+Busy = Callable[[int], float]
+
+
+def run(n: int, busy: Busy, flight: float = 0.0) -> tuple[float, float, float]:
+    """(Seconds, cycles, cycles of MMAs) of `n` windows that close on time, of which `busy` parts are busy, as the
+    engine sets its clock. A flight is booked at the end of every other window and not in the next."""
+    time_s = cycles = mma_cycles = 0.0
+    rate, width_s, n_kept = TOP, WIDTH_S, 0
+    for i in range(n):
+        booked = max(0.0, busy(i) * width_s * rate + (-flight if i % 2 else flight))
+        time_s, cycles, mma_cycles = time_s + width_s, cycles + width_s * rate, mma_cycles + booked
+        rate = TOP - FALL * min(1.0, booked / (width_s * rate))
+        n_kept += 1
+        if n_kept == N_WINDOWS:
+            n_kept, width_s = N_WINDOWS // 2, 2 * width_s
+    return time_s, cycles, mma_cycles
+
+
+def patterns() -> dict[str, Busy]:
+    draw = random.Random(3)
+    noise = [draw.random() for _ in range(5000)]
+    return {
+        "always": lambda i: 1.0,
+        "nearly": lambda i: 0.95,
+        "half": lambda i: 0.5,
+        "hardly": lambda i: 0.02,
+        "in turn": lambda i: i % 2,
+        "noise": lambda i: noise[i],
+        "noise at the top": lambda i: 1 - 0.2 * noise[i],
+        "at first": lambda i: float(i < 300),
+        "at last": lambda i: float(i > 300),
+        "by halves": lambda i: float(i % 100 < 50),
+    }
+
+
+@pytest.mark.parametrize("busy", patterns().values(), ids=patterns().keys())
+@pytest.mark.parametrize("flight", [0.0, 400.0, 1500.0])
+def test_no_pattern_is_below_the_bound(busy: Busy, flight: float) -> None:
+    for n in (1, 2, 3, 10, 100, 511, 512, 513, 700, 1500, 3000):
+        time_s, cycles, mma_cycles = run(n, busy, flight)
+        assert Clock(TOP, FALL, flight).least_s(cycles, mma_cycles, Windows(WIDTH_S)) <= time_s * (1 + 1e-12), n
+
+
+@pytest.mark.parametrize(("busy", "least"), [("always", 0.999), ("nearly", 0.999), ("half", 0.99), ("in turn", 0.99)])
+def test_the_bound_is_near_where_windows_are_alike(busy: str, least: float) -> None:
+    time_s, cycles, mma_cycles = run(3000, patterns()[busy])
+    assert Clock(TOP, FALL, 0.0).least_s(cycles, mma_cycles, Windows(WIDTH_S)) > least * time_s
+
+
+def test_a_clock_that_is_held_does_not_fall() -> None:
+    assert Clock(TOP, 0.0, 100.0).least_s(TOP, TOP, Windows(WIDTH_S)) == 1.0
+
+
+def test_windows_double_when_they_are_full() -> None:
+    at = Windows(WIDTH_S).within
+    assert at(10 * WIDTH_S) == (pytest.approx(11), WIDTH_S)
+    assert at(512.001 * WIDTH_S) == (pytest.approx(513, abs=0.01), 2 * WIDTH_S)
+    assert at((512 + 512 + 4) * WIDTH_S) == (pytest.approx(512 + 256 + 1 + 1), 4 * WIDTH_S)
+    assert Windows(WIDTH_S, 5).within(7 * WIDTH_S) == (pytest.approx(5 + 1 + 1), 2 * WIDTH_S)
