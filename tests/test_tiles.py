@@ -100,6 +100,14 @@ def test_long_kernels_are_bounded_nearer() -> None:
     assert max(bounds) <= best.time_s
 
 
+def test_on_the_way_hbm_is_known_to_have_work_left() -> None:
+    gpu, gemm = load_gpu("h200_sxm"), Gemm(8, 32768, 4096)
+    best = search(gemm, gpu, menu(gpu, "persistent", gemm), best=1).best
+    bounds, _ = bounds_on_the_way(gemm, best.plan.config, gpu, Options())
+    assert 0.9 * best.time_s < min(bounds)
+    assert bounds == pytest.approx(sorted(bounds), rel=0.01)
+
+
 def test_a_simulation_ends_once_it_cannot_be_in_time() -> None:
     gpu, gemm = load_gpu("h200_sxm"), Gemm(1024, 4096, 4096)
     config = menu(gpu, "multistage", gemm)[0]
