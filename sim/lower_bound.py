@@ -17,7 +17,7 @@ import numpy as np
 
 from hwmodels.spec import Gpu
 from sim.call import Options, before_s, held_mhz, least_after_s
-from sim.clock_bound import Windows, clock
+from sim.clock_bound import Windows, clock, iteration_cycles
 from sim.machine import FS_PER_S, build_machine
 from sim.records import Machine, Work
 from sim.schedule.config import KernelConfig
@@ -122,7 +122,7 @@ def parts_of(work: Work, machine: Machine) -> Parts:
         tensor=work.mma_x16 / 16,
         smem=(work.mma_smem_x16 + work.fill_smem_x16) / 16,
         port=port,
-        own=max(work.mma_x16, work.mma_smem_x16, work.floor_x16) / 16 + work.drain_cycles,
+        own=iteration_cycles(work),
         load=max(0.0, load),
         end=max(work.epilogue_cycles + work.fused_cycles, work.epi_smem_x16 / 16),
         first=work.start_cycles,

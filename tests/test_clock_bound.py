@@ -29,6 +29,11 @@ def run(n: int, busy: Busy, flight: float = 0.0) -> tuple[float, float, float]:
     return time_s, cycles, mma_cycles
 
 
+def clock(flight: float, part: float = 1.0) -> Clock:
+    """That of agents which start MMAs for `part` of their time at most."""
+    return Clock(TOP, FALL, flight, max(flight, 1.0) / part)
+
+
 def patterns() -> dict[str, Busy]:
     draw = random.Random(3)
     noise = [draw.random() for _ in range(5000)]
@@ -51,22 +56,32 @@ def patterns() -> dict[str, Busy]:
 def test_no_pattern_is_below_the_bound(busy: Busy, flight: float) -> None:
     for n in (1, 2, 3, 10, 100, 511, 512, 513, 700, 1500, 3000):
         time_s, cycles, mma_cycles = run(n, busy, flight)
-        assert Clock(TOP, FALL, flight).least_s(cycles, mma_cycles, Windows(WIDTH_S)) <= time_s * (1 + 1e-12), n
+        assert clock(flight).least_s(cycles, mma_cycles, Windows(WIDTH_S)) <= time_s * (1 + 1e-12), n
+
+
+@pytest.mark.parametrize("part", [0.8, 0.95, 0.99])
+@pytest.mark.parametrize("flight", [100.0, 500.0, 1500.0])
+def test_what_is_cut_is_less_where_agents_pause(part: float, flight: float) -> None:
+    for n in (1, 2, 10, 511, 700, 3000):
+        time_s, cycles, mma_cycles = run(n, lambda i: part, flight)
+        less, most = (clock(flight, p).least_s(cycles, mma_cycles, Windows(WIDTH_S)) for p in (part, 1.0))
+        assert most <= less <= time_s * (1 + 1e-12)
+    assert most < less
 
 
 @pytest.mark.parametrize(("busy", "least"), [("always", 0.999), ("nearly", 0.999), ("half", 0.99), ("in turn", 0.99)])
 def test_the_bound_is_near_where_windows_are_alike(busy: str, least: float) -> None:
     time_s, cycles, mma_cycles = run(3000, patterns()[busy])
-    assert Clock(TOP, FALL, 0.0).least_s(cycles, mma_cycles, Windows(WIDTH_S)) > least * time_s
+    assert clock(0.0).least_s(cycles, mma_cycles, Windows(WIDTH_S)) > least * time_s
 
 
 def test_a_clock_that_is_held_does_not_fall() -> None:
-    assert Clock(TOP, 0.0, 100.0).least_s(TOP, TOP, Windows(WIDTH_S)) == 1.0
+    assert Clock(TOP, 0.0, 100.0, 100.0).least_s(TOP, TOP, Windows(WIDTH_S)) == 1.0
 
 
 def test_windows_double_when_they_are_full() -> None:
     at = Windows(WIDTH_S).within
-    assert at(10 * WIDTH_S) == (pytest.approx(11), WIDTH_S)
-    assert at(512.001 * WIDTH_S) == (pytest.approx(513, abs=0.01), 2 * WIDTH_S)
-    assert at((512 + 512 + 4) * WIDTH_S) == (pytest.approx(512 + 256 + 1 + 1), 4 * WIDTH_S)
-    assert Windows(WIDTH_S, 5).within(7 * WIDTH_S) == (pytest.approx(5 + 1 + 1), 2 * WIDTH_S)
+    assert at(10 * WIDTH_S) == [(pytest.approx(11), WIDTH_S)]
+    assert at(514 * WIDTH_S) == [(512, WIDTH_S), (pytest.approx(2), 2 * WIDTH_S)]
+    assert at((512 + 512 + 4) * WIDTH_S)[1:] == [(256, 2 * WIDTH_S), (pytest.approx(2), 4 * WIDTH_S)]
+    assert Windows(WIDTH_S, 5).within(7 * WIDTH_S) == [(5, WIDTH_S), (pytest.approx(2), 2 * WIDTH_S)]
