@@ -80,8 +80,11 @@ def test_a_clock_that_is_held_does_not_fall() -> None:
 
 
 def test_windows_double_when_they_are_full() -> None:
-    at = Windows(WIDTH_S).within
-    assert at(10 * WIDTH_S) == [(pytest.approx(11), WIDTH_S)]
-    assert at(514 * WIDTH_S) == [(512, WIDTH_S), (pytest.approx(2), 2 * WIDTH_S)]
-    assert at((512 + 512 + 4) * WIDTH_S)[1:] == [(256, 2 * WIDTH_S), (pytest.approx(2), 4 * WIDTH_S)]
-    assert Windows(WIDTH_S, 5).within(7 * WIDTH_S) == [(5, WIDTH_S), (pytest.approx(2), 2 * WIDTH_S)]
+    def at(n_widths: float, room: int = N_WINDOWS) -> list[float]:
+        """Numbers and widths, in turn, of the windows in so many widths of the first."""
+        return [value for each in Windows(WIDTH_S, room).within(n_widths * WIDTH_S) for value in each]
+
+    assert at(10) == pytest.approx([11, WIDTH_S])
+    assert at(514) == pytest.approx([512, WIDTH_S, 2, 2 * WIDTH_S])
+    assert at(512 + 512 + 4) == pytest.approx([512, WIDTH_S, 256, 2 * WIDTH_S, 2, 4 * WIDTH_S])
+    assert at(7, 5) == pytest.approx([5, WIDTH_S, 2, 2 * WIDTH_S])
