@@ -22,7 +22,8 @@ Windows double in width when `N_WINDOWS` are full. Where T is more than the boun
 there are no more and no wider windows than in that time.
 
 Left out: a window ends with the first event after its end, and what is reserved keeps its clock beyond it. Both shift
-windows by some of a reservation, for the worst case of which (2) allows (tests/test_tiles.py).
+windows by part of a reservation, one way or the other. That this is less than what (2) takes off, which supposes the
+worst of all windows, is not proved, but tested against the engine (tests/test_tiles.py).
 """
 
 from __future__ import annotations
