@@ -247,7 +247,7 @@ class Multistage(Section):
     serial_cycles: float = constant(
         0, 100_000, "other instructions of a k-iteration, where warps wait for each wgmma instead of going on with them"
     )
-    turn_fraction: float = constant(0, 1, "part by which a wait for what other CTAs of an SM hold is longer or shorter")
+    turn_fraction: float = constant(0, 0.9, "part by which waits for what other CTAs of an SM hold vary")
     load_cycles: float = constant(0, 100_000, "latency of a cp.async beyond that of a plain load")
     cta_start_cycles: float = constant(0, 1e6, "from the first instruction of a CTA to its first load")
     epilogue_cycles: float = constant(0, 1e6, "fixed part of the epilogue")

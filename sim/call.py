@@ -11,7 +11,7 @@ import numpy as np
 from hwmodels.errors import ConfigError
 from hwmodels.spec import Gpu
 from sim.energy import energy_j
-from sim.kernel import run_kernel
+from sim.kernel import Check, run_kernel
 from sim.machine import MECHANISMS, build_machine
 from sim.power import settled
 from sim.result import WINDOW_FIELDS, KernelResult, Windows, main_kernel
@@ -95,9 +95,11 @@ def run_call(
     options: Options,
     hbm_taken_gb_per_s: float = 0.0,
     resident: tuple[float, float] | None = None,
+    check: Check | None = None,
 ) -> Call:
     """Simulate every kernel of one call. `hbm_taken_gb_per_s` is HBM bandwidth that copies in flight take away;
-    `resident` the parts of A and B that L2 holds at the start, where it is not all or nothing as `gemm.l2` says."""
+    `resident` the parts of A and B that L2 holds at the start, where it is not all or nothing as `gemm.l2` says;
+    `check` may end the simulation of the kernel that multiplies, unless power sets its clock."""
     if resident is None:
         resident = (1.0, 1.0) if gemm.l2 == "warm" else (0.0, 0.0)
     if hbm_taken_gb_per_s:
@@ -105,7 +107,7 @@ def run_call(
     plan = build_plan(gemm, config, gpu, options.full, options.without, options.quick)
 
     def run(clock_mhz: float | None) -> KernelResult:
-        main = _run_main(plan, gpu, options, clock_mhz, resident)
+        main = _run_main(plan, gpu, options, clock_mhz, resident, None if _by_power(gpu, options) else check)
         return with_energy(gpu, main, gemm.dtype, options.data)
 
     def with_beside(main: KernelResult) -> tuple[KernelResult, ...]:
@@ -134,7 +136,7 @@ def _by_power(gpu: Gpu, options: Options) -> bool:
 
 
 def _run_main(
-    plan: Plan, gpu: Gpu, options: Options, clock_mhz: float | None, resident: tuple[float, float]
+    plan: Plan, gpu: Gpu, options: Options, clock_mhz: float | None, resident: tuple[float, float], check: Check | None
 ) -> KernelResult:
     """The kernel that multiplies, at a held clock or at a burst's."""
     main = run_kernel(
@@ -144,6 +146,7 @@ def _run_main(
         floor_s=gpu.kernel.floor_us * 1e-6,
         trace=options.trace,
         name=plan.config.name or short_name(plan.config),
+        check=check,
     )
     return dataclasses.replace(main, config=_describe(plan))
 
@@ -193,11 +196,13 @@ def _after(gemm: Gemm, plan: Plan, gpu: Gpu, main: KernelResult) -> tuple[Kernel
 
 
 def least_after_s(gemm: Gemm, plan: Plan, gpu: Gpu) -> float:
-    """Seconds of the kernel after the main one, at least: with all or none of the partial sums in L2."""
+    """Seconds of the kernel after the main one, at least: with all or none of the partial sums in L2, or as many as
+    leave room for C."""
     if plan.reduced_splits == 1:
         return 0.0
     most, in_turn = partial_bytes(gemm, plan.reduced_splits), adds_in_turn(plan.config)
-    return min(reduction(gpu, gemm, plan.reduced_splits, spilled, in_turn).time_s for spilled in (0, most))
+    beyond = min(most, max(0, most + gemm.c_bytes - int(gpu.l2.capacity_mib * 2**20)))
+    return min(reduction(gpu, gemm, plan.reduced_splits, spilled, in_turn).time_s for spilled in (0, beyond, most))
 
 
 def small_kernel(name: str, time_s: float, mhz: float, l2: tuple[int, int], hbm: tuple[int, int]) -> KernelResult:

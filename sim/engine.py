@@ -384,13 +384,13 @@ def _start_mma(m, w, s, ag, sm, spans, t):
     fs = s.fs_cycle
     if w.spill_bytes:
         t = _spill(m, w, s, ag, sm, t)
-    dur, smem = w.mma_x16 * fs >> 4, w.mma_smem_x16 * fs >> 4
+    dur, smem, floor = w.mma_x16 * fs >> 4, w.mma_smem_x16 * fs >> 4, w.floor_x16 * fs >> 4
     beside = w.beside_x16 + w.masked_x16 if ag.c_k < w.n_masked else w.beside_x16
-    held = max(sm.tensor_free, sm.smem_free) - t
     sm.tensor_free = max(t, sm.tensor_free) + dur + (beside * fs >> 4)
     sm.smem_free = max(t, sm.smem_free) + smem
-    end = max(sm.tensor_free, sm.smem_free, t + (w.floor_x16 * fs >> 4)) + w.drain_cycles * fs
-    end += (_noise(ag, 2 * w.turn_x256) - w.turn_x256) * max(0, held) >> 8  # by others: turns are single instructions
+    end = max(sm.tensor_free, sm.smem_free, t + floor)
+    held = end - t - max(dur, smem, floor)  # by other CTAs, which take turns instruction by instruction
+    end += ((_noise(ag, 2 * w.turn_x256) - w.turn_x256) * held >> 8) + w.drain_cycles * fs
     s.tensor_fs, s.smem_fs = s.tensor_fs + dur * w.cluster_size, s.smem_fs + smem * w.cluster_size
     s.n_mma += w.cluster_size
     s.waits[MMA] += end - t

@@ -5,7 +5,7 @@ Pure: the same plan and machine give the same outcome, to the last integer.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +31,8 @@ TRACED_SMS = 4
 _NAMES = rec.SCALARS.names or ()
 COUNTERS = _NAMES[_NAMES.index("hbm_read") : _NAMES.index("waits")]
 WAITS = ("mma", "hbm", "l2", "sm_port", "barrier", "issue", "start", "epilogue")
+CHECKS = 32
+"""How often a simulation is asked whether it need go on."""
 CHUNK_LIMIT = 2**25
 """Chunks of A, B and C at most: about 200 B each of address space, touched only where used."""
 if hasattr(e.run, "_cache") and hasattr(e.run._cache, "_load_overload"):
@@ -38,6 +40,8 @@ if hasattr(e.run, "_cache") and hasattr(e.run._cache, "_load_overload"):
     e.run._cache.load_overload = e.run._cache._load_overload
 Records = npt.NDArray[np.void]
 Counters = Mapping[str, int]
+Check = Callable[[Records], None]
+"""Looks at the engine's scalars (an array of one) where it paused, and raises what ends the simulation."""
 
 
 class State(NamedTuple):
@@ -142,17 +146,38 @@ def run_kernel(
     floor_s: float = 0.0,
     trace: bool = False,
     name: str = "",
+    check: Check | None = None,
 ) -> KernelResult:
     """Replay one kernel. `resident`: parts of A and B that L2 holds when it starts, as far as they fit. `floor_s` is
     the part of a kernel's time outside its CTAs (measured on an empty kernel)."""
     state = _state(machine, plan, trace)
     if any(resident):
         _warm(machine, plan.work, state, resident)
-    code, whole = replay(lambda: e.run(*state), state.scalars, plan.work, plan.quick)
+    run = _checked(state, plan.work, check) if check else lambda: int(e.run(*state))
+    code, whole = replay(run, state.scalars, plan.work, plan.quick)
     if code == e.TOO_LONG:
         most_s = 2 ** (62 - int(state.scalars["bits"][0])) / 1e15
         raise ConfigError(f"kernel longer than {most_s:.2g} s of GPU time: drop --full, or use a larger tile")
     return _outcome(machine, plan, state, whole, floor_s, name)
+
+
+def _checked(state: State, work: rec.Work, check: Check) -> Callable[[], int]:
+    """Goes on with the engine until its end or `pause_at`, with pauses for `check` until something is skipped."""
+    scalars = state.scalars
+    step = max(1, work.n_items * work.k_per_split * work.cluster_size // CHECKS)
+
+    def run() -> int:
+        pause_at = int(scalars["pause_at"][0])
+        while True:
+            due = (int(scalars["n_mma"][0]) // step + 1) * step
+            scalars["pause_at"] = pause_at if scalars["skip_items"] else min(pause_at, due)
+            code = int(e.run(*state))
+            scalars["pause_at"] = pause_at
+            if code != e.PAUSED or scalars["n_mma"] >= pause_at:
+                return code
+            check(scalars)
+
+    return run
 
 
 def _warm(machine: rec.Machine, work: rec.Work, state: State, resident: tuple[float, float]) -> None:

@@ -9,8 +9,9 @@ Greedy with exchange is not proved to be the best of all sets.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 
 from hwmodels.errors import ConfigError
@@ -19,7 +20,7 @@ from sim.call import Call, Options, run_call
 from sim.launch import check_partial_sums
 from sim.lower_bound import lower_bound
 from sim.schedule.config import KernelConfig
-from sim.tiles import SAMPLED_MARGIN, every, search
+from sim.tiles import every, search
 from workloads.checks import check_integer
 from workloads.gemm import Gemm
 from workloads.operations import Step
@@ -110,14 +111,24 @@ def best_of_each(
 
     Raises ConfigError where nothing fits one of them.
     """
-    found = []
-    for i, each in enumerate(wanted, 1):
-        configs = every(each.gemm, gpu, family)
-        best = search(each.gemm, gpu, configs, options, best=candidates, threads=threads)
-        found.append(Served(each, best.calls[: best.n_best], frozenset(configs)))
-        if progress:
-            progress(i, len(wanted))
-    return tuple(found)
+    menus = [every(each.gemm, gpu, family) for each in wanted]
+    n_threads = threads or os.cpu_count() or 1
+    at_once = max(1, min(n_threads, len(wanted)))
+
+    def serve(i: int) -> Served:
+        best = search(wanted[i].gemm, gpu, menus[i], options, best=candidates, threads=n_threads // at_once)
+        return Served(wanted[i], best.calls[: best.n_best], frozenset(menus[i]))
+
+    longest_first = sorted(range(len(wanted)), key=lambda i: -wanted[i].gemm.flops)
+    pool = ThreadPoolExecutor(at_once)
+    try:
+        running = {i: pool.submit(serve, i) for i in longest_first}
+        for done, task in enumerate(as_completed(running.values()), 1):
+            if progress and not task.exception():
+                progress(done, len(wanted))
+        return tuple(running[i].result() for i in range(len(wanted)))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def at_most(
@@ -203,7 +214,7 @@ class _Times:
             bound = lower_bound(gemm, config, self.gpu, self.options, resident)
         except ConfigError:
             return NEVER
-        return max(slowest_s, SAMPLED_MARGIN * bound.time_s)
+        return max(slowest_s, bound.simulated_s)
 
     def current(self, chosen: Sequence[int]) -> list[float]:
         """Seconds of each GEMM with the best of `chosen`."""

@@ -1,9 +1,10 @@
 """The best kernel configurations of a GEMM among all that fit: simulate those that may be, leave out what cannot.
 
 Configurations are taken in order of their lower bound (`sim.lower_bound`), a batch at a time. What is bounded above the
-last of the best so far cannot become one of them, and neither can any after it: the answer is that of simulating all,
-which a test compares. Batches do not hang on the number of threads, so that what is simulated does not either; where
-few are wanted, they are small, as fewer are then simulated in vain.
+last of the best so far cannot become one of them, and neither can any after it; nor can what turns out to end later
+while it is simulated (`sim.time_left`). The answer is that of simulating all, which a test compares. Batches do not
+hang on the number of threads, so that what is simulated does not either; where few are wanted, they are small, as fewer
+are then simulated in vain.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 from hwmodels.errors import ConfigError
@@ -21,23 +23,25 @@ from sim.launch import check_partial_sums
 from sim.lower_bound import LowerBound, lower_bound
 from sim.schedule.config import FAMILIES, KernelConfig
 from sim.schedule.menu import families, menu, stream_k
+from sim.time_left import TooSlowError, deadline
 from workloads.checks import check_integer
 from workloads.gemm import Gemm
 
 BEST = 10
 BATCH, LEAST_BATCH = 8, 2
-SAMPLED_MARGIN = 0.995
-"""Of a bound: as far as a kernel of which some waves are taken as repeated may come below its full simulation."""
 MOST_BEST = 100_000
 WHERE = "tile search"
 Progress = Callable[[int, int], None]
 """(configurations done, simulated or left out; of how many)."""
 Group = Callable[[KernelConfig], Hashable]
+Bounded = tuple[LowerBound, int, KernelConfig]
+"""A configuration with its bound and its place among those given."""
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A configuration that was not simulated, as it takes `bound.time_s` at least, more than the best ones."""
+    """A configuration that was not simulated, or not to its end, as it takes `bound.time_s` at least, more than the
+    best ones."""
 
     config: KernelConfig
     bound: LowerBound
@@ -94,17 +98,7 @@ def search(
     options = options or Options()
     check_options(options)
     check_integer("best", best, 1, MOST_BEST, WHERE)
-    resident = (1.0, 1.0) if gemm.l2 == "warm" else (0.0, 0.0)
-    bounded: list[tuple[LowerBound, int, KernelConfig]] = []
-    refusals: list[ConfigError] = []
-    for i, config in enumerate(configs):
-        try:
-            check_partial_sums(gemm, config, gpu, False)
-            bounded.append((lower_bound(gemm, config, gpu, options, resident), i, config))
-        except ConfigError as error:
-            refusals.append(error)
-    if not bounded:
-        raise refusals[0] if refusals else ConfigError(f"configurations: none given ({WHERE})")
+    bounded = _bounded(gemm, gpu, configs, options)
     place = {config: i for _, i, config in bounded}
     calls: list[Call] = []
     left_out: list[LeftOut] = []
@@ -117,11 +111,15 @@ def search(
     with ThreadPoolExecutor(threads or os.cpu_count() or 1) as pool:
         for some in _groups(bounded, group):
             found: list[Call] = []
-            rest = sorted(some, key=lambda each: (each[0].time_s, each[1]))
-            while rest and rest[0][0].time_s * SAMPLED_MARGIN <= _last_s(found, best):
-                batch, rest = rest[:size], rest[size:]
-                found += pool.map(lambda each: run_call(gemm, each[2], gpu, options), batch)
-                calls += found[-len(batch) :]
+            rest = sorted(some, key=lambda each: (each[0].simulated_s, each[1]))
+            while rest and rest[0][0].simulated_s <= (last_s := _last_s(found, best)):
+                batch = [each for each in rest[:size] if each[0].simulated_s <= last_s]
+                rest = rest[len(batch) :]
+                simulate = partial(_simulated, gemm, gpu, options, last_s)
+                ended = list(pool.map(simulate, [config for _, _, config in batch]))
+                found += [call for call in ended if isinstance(call, Call)]
+                calls += [call for call in ended if isinstance(call, Call)]
+                left_out += [out for out in ended if isinstance(out, LeftOut)]
                 tell()
             left_out += [LeftOut(config, bound) for bound, _, config in rest]
             tell()
@@ -130,9 +128,36 @@ def search(
     return TileSearch(gemm, options, tuple(calls), tuple(left_out), min(best, len(calls)))
 
 
-def _groups(
-    bounded: list[tuple[LowerBound, int, KernelConfig]], group: Group | None
-) -> Iterator[list[tuple[LowerBound, int, KernelConfig]]]:
+def _bounded(gemm: Gemm, gpu: Gpu, configs: Sequence[KernelConfig], options: Options) -> list[Bounded]:
+    """Those that can be simulated. Raises ConfigError where there is none."""
+    found: list[Bounded] = []
+    refusals: list[ConfigError] = []
+    for i, config in enumerate(configs):
+        try:
+            check_partial_sums(gemm, config, gpu, False)
+            found.append((lower_bound(gemm, config, gpu, options, _resident(gemm)), i, config))
+        except ConfigError as error:
+            refusals.append(error)
+    if not found:
+        raise refusals[0] if refusals else ConfigError(f"configurations: none given ({WHERE})")
+    return found
+
+
+def _simulated(gemm: Gemm, gpu: Gpu, options: Options, limit_s: float, config: KernelConfig) -> Call | LeftOut:
+    """A configuration's call, unless it turns out to take longer than `limit_s`."""
+    check = deadline(gemm, config, gpu, options, _resident(gemm), limit_s) if limit_s < float("inf") else None
+    try:
+        return run_call(gemm, config, gpu, options, check=check)
+    except TooSlowError as late:
+        return LeftOut(config, late.bound)
+
+
+def _resident(gemm: Gemm) -> tuple[float, float]:
+    """Parts of A and B in L2 at the start."""
+    return (1.0, 1.0) if gemm.l2 == "warm" else (0.0, 0.0)
+
+
+def _groups(bounded: list[Bounded], group: Group | None) -> Iterator[list[Bounded]]:
     """Those of one group together, in the order in which groups are first met."""
     if group is None:
         yield bounded

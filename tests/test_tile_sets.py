@@ -58,6 +58,25 @@ def test_each_gets_the_best_of_all(served: tuple[Served, ...]) -> None:
     assert [each.calls for each in alone] == [each.calls[:1] for each in served[:2]]
 
 
+def test_threads_change_nothing_but_the_order_of_progress(served: tuple[Served, ...]) -> None:
+    heard: list[tuple[int, int]] = []
+    alone = best_of_each(
+        WANTED, GPU, candidates=CANDIDATES, threads=1, progress=lambda done, total: heard.append((done, total))
+    )
+    assert [each.wanted for each in alone] == list(WANTED)
+    for one, other in zip(alone, served, strict=True):
+        assert [(c.plan.config, c.time_s) for c in one.calls] == [(c.plan.config, c.time_s) for c in other.calls]
+    assert heard == [(i, len(WANTED)) for i in range(1, len(WANTED) + 1)]
+
+
+def test_what_fits_nothing_is_refused_before_anything_is_searched() -> None:
+    heard: list[int] = []
+    wanted = (Wanted(Gemm(64, 64, 64, dtype="fp16")), Wanted(Gemm(64, 64, 64)))
+    with pytest.raises(ConfigError, match="bf16"):
+        best_of_each(wanted, load_gpu("t4"), progress=lambda done, total: heard.append(done))
+    assert not heard
+
+
 @pytest.mark.parametrize("most", [1, 2, 3])
 def test_a_set_is_exact_in_its_times_and_no_exchange_betters_it(
     served: tuple[Served, ...], all_times: dict[KernelConfig, list[float]], most: int

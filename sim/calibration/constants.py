@@ -67,7 +67,7 @@ CONSTANTS = (
         "from a cycle to the whole of an L2 read's time",
     ),
     Constant(
-        "multistage.turn_fraction", "traffic", 0.02, 1, _ring, f"L2 bytes of {RING}, several an SM",
+        "multistage.turn_fraction", "traffic", 0.02, 0.9, _ring, f"L2 bytes of {RING}, several an SM",
         "CTAs of an SM that hardly part, to one that may wait for nobody while another waits twice",
     ),
     Constant(

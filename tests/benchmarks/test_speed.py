@@ -87,10 +87,11 @@ def test_best_tiles_of_the_multistage_menu(benchmark, size, target_s):
     assert best(benchmark) <= target_s
 
 
-def test_best_tiles_of_a_model(benchmark):
-    """All distinct products of llama3-8b at eight batch sizes of decoding."""
+@pytest.mark.parametrize("phase", ["prefill", "decode"])
+def test_best_tiles_of_a_model(benchmark, phase):
+    """All distinct products of llama3-8b at eight batch sizes."""
     model = load_model("llama3-8b")
-    wanted = gemms_of(Llm(model, "decode", batch).step() for batch in (1, 2, 4, 8, 16, 32, 64, 128))
+    wanted = gemms_of(Llm(model, phase, batch).step() for batch in (1, 2, 4, 8, 16, 32, 64, 128))
     benchmark.pedantic(best_of_each, (wanted, GPU), {"threads": 2}, rounds=1)
     assert best(benchmark) <= 20.0
 
