@@ -3,7 +3,7 @@
 A *chunk* is the part of one operand that one CTA loads for one k-iteration; an *agent* is what holds CTA slots and
 walks through work items: one CTA, or a cluster of CTAs in lockstep. Each agent has exactly one pending event, so the
 event queue is a winner tree over agents: its leaves hold (time << bits | agent), the root is the next event, and
-the order (time, agent) is total. One event is one pop of the root. None waits for ever: `sim.schedule.stream_k`.
+the order (time, agent) is total. One event is one pop of the root. No agent waits for ever (`sim.schedule.stream_k`).
 
 Time is int64 femtoseconds. Durations in SM cycles are scaled by `fs_per_cycle`, which moves with activity at window
 ends and affects later reservations only. Every server is reserved at the event that asks for it, never ahead of

@@ -108,8 +108,9 @@ class KernelResult(_Alike):
     """{resource: busy fraction of the time from the first CTA's launch to the last one's end}: tensor, smem, sm_port,
     l2, hbm."""
     waits: dict[str, float]
-    """{reason: fraction of CTA-slot time over the kernel}, sums to 1: mma, hbm, l2, sm_port, barrier, issue, epilogue,
-    start (launch of the kernel, start of CTAs), idle (no CTA left for the slot)."""
+    """{reason: fraction of CTA-slot time over the kernel}, sums to 1: mma, hbm, l2, sm_port, barrier (stream-K:
+    for sums of others, too), issue, epilogue, start (launch of the kernel, start of CTAs), idle (no CTA left for the
+    slot)."""
     occupancy: dict[str, Any]
     """ctas_per_sm, warps_per_sm, limit ("registers" | "shared memory" | "threads" | "ctas"), registers_per_thread,
     smem_bytes_per_cta."""

@@ -109,6 +109,9 @@ def test_nobody_waits_for_ever(m, n, n_k, agents, group):
     assert (items["k0"][before] + items["nk"][before] == items["k0"][waits]).all()
     assert ((items["k0"] == 0) == (parts["after"][:-1] < 0))[items["row"] >= 0].all()
     assert parts[-1]["at"] == 0
+    of_agents = items["nk"].reshape(-1, work.n_agents).sum(axis=0)
+    assert stream_k.most_iterations(work) == of_agents.max()
+    assert of_agents.sum() == work.n_items * work.n_k
 
 
 def turns(work: Work) -> list[list[tuple[int, int, int]]]:
