@@ -44,11 +44,16 @@ CONSUMER_MAX_REGISTERS = 240
 L1_BYTES = 28 * 1024
 """What the largest carve-out of shared memory leaves of L1: 28 KiB of 256 (Hopper) or 192 (A100), 32 before (CUDA C++
 Programming Guide, quoted copy)."""
-WGMMA_BASE_REGISTERS, WGMMA_COPY_REGISTERS = 22, 2.4
-MMA_BASE_REGISTERS, MMA_COPY_REGISTERS, MMA_FRAGMENT_FACTOR = 14.5, 2.8, 1.4
+WGMMA_NEED = 22, 2.4
+MMA_NEED = 14.5, 2.8, 1.4
 """Registers a thread needs besides accumulators: a base, some for each 16 B copy it issues in one stage (address and
 predicate), and operand fragments. Fitted to the `regs` column of the H200's tile_sweep.csv: on its 225 kernels the
 error is 2.5 % in the median, 3.7 % in the mean and 19 % at most; occupancy agrees in 1,264 of 1,377 rows."""
+WGMMA_SQUEEZED = 20, 1.8
+MMA_SQUEEZED = 19, 2.6, 1.1
+"""The same of what Triton's kernels are launched with: ptxas saves registers where that lets one more CTA in. Of the
+values tried those with which the occupancy of the 218 tiles without spills in tile_sweep.csv, tile_more.csv and
+tile_choice.csv agrees most often: of 151 with wgmma in 150 (141 as above), of 67 with mma.sync in 61 (49)."""
 
 
 @dataclass(frozen=True)
@@ -133,26 +138,27 @@ def _tma_stage_bytes(config: KernelConfig, gemm: Gemm) -> int:
 
 
 # Registers.
-def register_need(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
-    """Registers a thread would use without any limit: accumulators, operand fragments, addresses.
+def register_need(config: KernelConfig, gemm: Gemm, gpu: Gpu, squeezed: bool = False) -> int:
+    """Registers a thread would use without any limit: accumulators, operand fragments, addresses; or `squeezed`.
 
     wgmma reads its operands from shared memory; mma.sync and CUDA cores keep them in registers; tcgen05 keeps even
     accumulators out of them, of which the epilogue takes some columns at a time.
     """
     if config.mma == "tcgen05":
-        return WGMMA_BASE_REGISTERS + tensor_memory.LOAD_COLUMNS
+        return WGMMA_NEED[0] + tensor_memory.LOAD_COLUMNS
+    wgmma, mma = (WGMMA_SQUEEZED, MMA_SQUEEZED) if squeezed else (WGMMA_NEED, MMA_NEED)
     threads = consumer_threads(config, gpu)
     accumulators = config.block_m * config.block_n * max(4, gemm.accumulator_bytes) / 4 / threads
     if is_warp_specialised(config):
-        return round(accumulators) + WGMMA_BASE_REGISTERS + formats.fragment_registers(gemm, wgmma_tile(config)[0])
+        return round(accumulators) + WGMMA_NEED[0] + formats.fragment_registers(gemm, wgmma_tile(config)[0])
     tile_bytes = formats.chunk_bytes(gemm, config)
     copies = tile_bytes / 16 / threads
     if config.mma == "wgmma":
-        return round(accumulators + WGMMA_BASE_REGISTERS + WGMMA_COPY_REGISTERS * copies)
-    fragments = MMA_FRAGMENT_FACTOR * _fragment_registers(config, gpu)
+        return round(accumulators + wgmma[0] + wgmma[1] * copies)
+    fragments = mma[2] * _fragment_registers(config, gpu)
     if config.loads == "ldg":
         fragments += tile_bytes / 4 / threads  # the next tile, on its way to shared memory
-    return round(accumulators + fragments + MMA_BASE_REGISTERS + MMA_COPY_REGISTERS * copies)
+    return round(accumulators + fragments + mma[0] + mma[1] * copies)
 
 
 def _fragment_registers(config: KernelConfig, gpu: Gpu) -> float:
@@ -178,7 +184,12 @@ def registers_per_thread(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
     if is_warp_specialised(config) and config.mma != "tcgen05":
         each = gpu.registers.per_sm // n_threads(config, gpu) // 8 * 8
         return min(each, gpu.registers.max_per_thread)
-    return min(register_need(config, gemm, gpu), gpu.registers.max_per_thread)
+    need, most = register_need(config, gemm, gpu), gpu.registers.max_per_thread
+    if config.loop == "triton" and not is_warp_specialised(config):
+        squeezed = register_need(config, gemm, gpu, squeezed=True)
+        if _ctas_by_registers(config, gpu, squeezed) != _ctas_by_registers(config, gpu, need):
+            return min(squeezed, most)
+    return min(need, most)
 
 
 def spill_bytes_per_thread(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> int:
@@ -221,16 +232,20 @@ def occupancy(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> Occupancy:
 
 
 def cta_limits(config: KernelConfig, gpu: Gpu, smem: int, registers: int) -> dict[str, int]:
-    """{resource: CTAs of an SM it allows}. A warp's registers lie in one scheduler's quarter of the file."""
-    a_warp = _round_up(registers * gpu.sm.warp_size, gpu.registers.allocation_per_warp)
-    warps = gpu.registers.per_sm // gpu.sm.schedulers // a_warp * gpu.sm.schedulers
+    """{resource: CTAs of an SM it allows}."""
     a_cta = _round_up(smem + gpu.smem.reserved_bytes_per_cta, gpu.smem.allocation_bytes)
     return {
         "shared memory": int(gpu.smem.kib_per_sm * 1024) // max(1, a_cta),
-        "registers": warps // config.warps,
+        "registers": _ctas_by_registers(config, gpu, registers),
         "threads": gpu.sm.max_warps // config.warps,
         "ctas": gpu.sm.max_ctas,
     }
+
+
+def _ctas_by_registers(config: KernelConfig, gpu: Gpu, registers: int) -> int:
+    """CTAs that an SM has registers for. A warp's lie in one scheduler's quarter of the file."""
+    a_warp = _round_up(registers * gpu.sm.warp_size, gpu.registers.allocation_per_warp)
+    return gpu.registers.per_sm // gpu.sm.schedulers // a_warp * gpu.sm.schedulers // config.warps
 
 
 def _no_room(limit: str, config: KernelConfig, gpu: Gpu, smem: int, registers: int) -> ConfigError:
