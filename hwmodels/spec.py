@@ -244,9 +244,7 @@ class Multistage(Section):
     barrier_cycles: float = constant(0, 100_000, "barrier of one k-iteration, with four warps")
     barrier_warp_cycles: float = constant(0, 10_000, "what each further warp adds to it")
     drain_cycles: float = constant(0, 100_000, "from the last MMA of a k-iteration to its result")
-    serial_cycles: float = constant(
-        0, 100_000, "other instructions of a k-iteration, where warps wait for each wgmma instead of going on with them"
-    )
+    serial_cycles: float = constant(0, 100_000, "other instructions of a k-iteration, where warps wait for each wgmma")
     turn_fraction: float = constant(0, 0.9, "part by which waits for what other CTAs of an SM hold vary")
     load_cycles: float = constant(0, 100_000, "latency of a cp.async beyond that of a plain load")
     cta_start_cycles: float = constant(0, 1e6, "from the first instruction of a CTA to its first load")
@@ -351,12 +349,13 @@ class Attention(Section):
 
 
 class Activity(Section):
-    """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity."""
+    """Clock inside a kernel: active_mhz - tensor_mhz * tensor activity, of which half at first."""
 
     active_mhz: float = constant(1, 20_000, "clock of a kernel that does not use the tensor cores")
     few_sms_mhz: float = constant(0, 20_000, "gained where one SM works and the others idle")
     few_sms: int = constant(1, 2**16, "SMs at work from which on nothing of that is left")
     tensor_mhz: float = constant(0, 20_000, "lost when the tensor cores are busy all the time")
+    late_us: float = constant(0, 1e6, "from a kernel's start until the other half of that is lost too")
     sustained_tensor_mhz: float = constant(
         0, 20_000, "as tensor_mhz, once tensor-bound work has lasted sustain_ms; 0: what the board's power leaves"
     )

@@ -601,8 +601,8 @@ def _roll(m, w, s, windows, t):
     row[5], row[6], row[7], row[8] = s.win_active * 1024.0 / max(span, 1), 1e9 / s.fs_cycle, s.win_start, t
     s.cycles_x1k += (span << 10) // s.fs_cycle
     if m.fixed_fs_per_cycle == 0 and span > 0:
-        mhz = m.idle_mhz + w.spare_mhz - m.tensor_mhz * min(tensor_fs / (span * m.n_sm), 1.0)
-        s.fs_cycle = np.int64(1e9 / mhz)
+        fall = m.tensor_mhz if t >= m.late_fs else m.soon_mhz
+        s.fs_cycle = np.int64(1e9 / (m.idle_mhz + w.spare_mhz - fall * min(tensor_fs / (span * m.n_sm), 1.0)))
     s.win_hbmr, s.win_hbmw, s.win_l2r, s.win_l2w = s.hbm_read, s.hbm_write, s.l2_read, s.l2_write
     s.win_tensor, s.win_active = s.tensor_fs, 0
     s.win_start, s.win_end = t, t + s.win_width

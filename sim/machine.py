@@ -174,6 +174,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
     n_gpc = len(gpc_sizes(gpu.sm))
     sides = 1 if "l2_partitions" in without else min(2, gpu.l2.partitions)
     reads, writes, mixed = _hbm_rates(gpu, without)
+    fall = round(sustained * gpu.activity.sustained_tensor_mhz or gpu.activity.tensor_mhz)
     held = clock_mhz or (gpu.clock.boost_mhz if "clock" in without else None)
     return Machine(
         n_sm=gpu.sm.count,
@@ -196,7 +197,9 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         l2_jitter_cycles=0 if "jitter" in without else round(gpu.l2.jitter_cycles),
         launch_fs=0 if "cta_start" in without else round(gpu.kernel.launch_ns * 1e6),
         idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),
-        tensor_mhz=round(sustained * gpu.activity.sustained_tensor_mhz or gpu.activity.tensor_mhz),
+        tensor_mhz=fall,
+        soon_mhz=fall // 2,
+        late_fs=0 if sustained else round(gpu.activity.late_us * 1e9),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,
         window_fs=10**9,
     )

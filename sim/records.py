@@ -50,6 +50,10 @@ class Machine(NamedTuple):
     """From the launch of one CTA or cluster of a grid to the next."""
     idle_mhz: int
     tensor_mhz: int
+    """By how much the clock falls with busy tensor cores: by `soon_mhz` at once, by all of it `late_fs` after the
+    kernel's start."""
+    soon_mhz: int
+    late_fs: int
     fixed_fs_per_cycle: int
     """> 0: the clock is held there."""
     window_fs: int

@@ -35,7 +35,7 @@ WHOLE = (
     "multistage.cta_start_cycles=600", "multistage.epilogue_cycles=400", "multistage.issue_bytes_per_clk=256",
     "persistent.start_cycles=700", "persistent.load_cycles=110", "persistent.epilogue_cycles=1000",
     "persistent.iteration_cycles=160", "persistent.drain_cycles=0", "persistent.reorder_fraction=0",
-    "coalescing.window_cycles=20", "activity.active_mhz=1000", "activity.tensor_mhz=200",
+    "coalescing.window_cycles=20", "activity.active_mhz=1000", "activity.tensor_mhz=200", "activity.late_us=0",
     "activity.few_sms_mhz=0",
 )  # fmt: skip
 """Overrides of an H200 that make every rate whole at 1000 MHz. Refits of the shipped file do not move these tests."""

@@ -270,7 +270,7 @@ OF_PACKED_WEIGHTS = {
 }
 
 
-def test_no_more_than_thirteen_constants_are_fitted():
+def test_no_more_than_fourteen_constants_are_fitted():
     """For dense products; three more for kernels whose weights are packed, six for attention, two for the board's power
     over time, two an operation for those bound by memory (tests/test_stream_kernels.py)."""
     fitted = {row.key for row in rows(load_gpu("h200_sxm")) if row.kind == "fitted"}
@@ -280,7 +280,7 @@ def test_no_more_than_thirteen_constants_are_fitted():
     assert fitted >= OF_PACKED_WEIGHTS
     assert len(attention) <= 6, attention
     assert power == {"power.react_ms", "power.mean_ms"}
-    assert len(fitted - OF_PACKED_WEIGHTS - attention - streaming - power) <= 13, fitted
+    assert len(fitted - OF_PACKED_WEIGHTS - attention - streaming - power) <= 14, fitted
 
 
 def test_constants_of_the_model_are_carried_as_assumed():

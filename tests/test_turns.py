@@ -13,8 +13,8 @@ FULL = Gemm(22 * 128, 12 * 128, 4096)
 PAIRS = multistage(128, 128, 64, 3, registers_per_thread=128)
 
 
-def kernel(gemm: Gemm, turn: float, *more: str, **options: object) -> KernelResult:
-    return run(gemm, PAIRS, whole_gpu(f"multistage.turn_fraction={turn}", *more), **options)
+def kernel(gemm: Gemm, turn: float, *more: str, without: tuple[str, ...] = ()) -> KernelResult:
+    return run(gemm, PAIRS, whole_gpu(f"multistage.turn_fraction={turn}", *more), without=without)
 
 
 def test_they_part_and_share_fewer_reads_of_l2_for_the_same_work() -> None:

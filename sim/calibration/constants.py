@@ -172,6 +172,10 @@ CONSTANTS = (
         "activity.tensor_mhz", "clock", 5, 590, _any, "counters of kernels over 20 us, of different tensor activity",
         "below the least clock of an idle kernel, so that a busy one keeps some",
     ),
+    Constant(
+        "activity.late_us", "clock", 2, 300, _any, "counters of kernels of 20 to 100 us",
+        "from a few windows to most of a large product",
+    ),
 )  # fmt: skip
 
 LEFT = {

@@ -98,7 +98,8 @@ class Estimator:
             time_s = kernel_s(config, cut, iteration, family, gpu.sm.count, clock_hz)
             ctas = cut.items * config.cluster_m * config.cluster_n
             busy = min(1.0, ctas * cut.iterations * iteration.tensor / (gpu.sm.count * clock_hz * time_s))
-            clock_hz = (gpu.activity.active_mhz - gpu.activity.tensor_mhz * busy) * 1e6
+            late = max(0.0, 1 - gpu.activity.late_us * 1e-6 / time_s)
+            clock_hz = (gpu.activity.active_mhz - gpu.activity.tensor_mhz * busy * (1 + late) / 2) * 1e6
         return max(time_s, self._operand_bytes / hbm_bytes_per_s) + self._beside_s(config, cut)
 
     def _cut(self, config: KernelConfig) -> Cut:
