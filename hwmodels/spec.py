@@ -146,7 +146,7 @@ class L2(Section):
     sm_store_bytes_per_clk: float = constant(0.25, 2**16, "rate at which one SM writes to L2")
     far_latency_cycles: float = constant(0, 100_000, "added where a line comes from the other partition")
     gpc_port_bytes_per_clk: float = constant(0.25, 2**20, "rate at which L2 sends to all SMs of one GPC together")
-    jitter_cycles: float = constant(0, 100_000, "width of what a load takes more or less than its mean")
+    jitter_cycles: float = constant(0, 100_000, "width of what L2's answer, and again its way in, vary")
     write_weight: float = constant(0, 100, "L2 time of a byte written, a byte read being 1")
     hot_line_cycles: float = constant(
         0, 100_000, "to serve one line to all SMs that ask for it at once: this, times the root of the requests"

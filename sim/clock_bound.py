@@ -1,17 +1,18 @@
 """The least time that work in cycles takes under a clock that falls as tensor cores work.
 
 In window i, of d_i seconds, the clock is f_i = f - t b_(i-1): f that of an idle SM, t `tensor_mhz`, b_i the part of
-window i for which MMAs were booked (mean over SMs), cut at 1. At first, for `late` seconds and a window, it falls by
-half of that: what the clock keeps then is t e seconds' cycles at most, e being half of that time. C cycles that follow
+window i for which MMAs were booked (mean over SMs), cut at 1. At first, for `late` seconds and the widest window, it
+falls by half of that at least: it keeps t e seconds' cycles at most, e being half of that time. C cycles that follow
 one another take T seconds at least, M cycles of MMAs on the mean SM being booked meanwhile. With A the sum of
 b_(i-1) d_i over all windows but the first, less e:
 
 (1) C <= sum f_i d_i <= f T - t A.
 (2) An MMA is booked whole as it starts. On an SM, what is booked in a window and done after it is at most one MMA of
-    each of its agents, a *flight* F together; it is the growth of what is in flight that can be booked beyond a window
-    and cut. As an agent starts no two MMAs within a *period* P of cycles, while it grows over d seconds no more than
-    F (d f_i / P + 1) cycles are booked, of which at most F - (1 - F / P) d (f - t) go beyond, if F < P. As it grows in
-    every other window at most, half of these for each window and one flight are cut in all:
+    each of its agents, a *flight* F together (more where they take turns, as one that is done early books its next
+    behind the others); it is the growth of what is in flight that can be booked beyond a window and cut. As an agent
+    starts no two MMAs within a *period* P of cycles, while it grows over d seconds no more than F (d f_i / P + 1)
+    cycles are booked, of which at most F - (1 - F / P) d (f - t) go beyond, if F < P. As it grows in every other window at
+    most, half of these for each window and one flight are cut in all:
     M' = M - F - sum max(0, F - max(0, 1 - F / P) d_i (f - t)) / 2 <= sum b_i f_i d_i.
 (3) Windows never get narrower, but for the last: sum b_i d_i <= A + U, with U the width of the last and e.
 (4) As f_i <= f, (2) and (3) give M' / f <= A + U. As (1 - b_i) (1 - b_(i-1)) >= 0, sum b_i b_(i-1) d_i is at least
@@ -74,7 +75,7 @@ class Clock:
         if not self.fall:
             return cycles / self.top
         within = windows.within(self._seconds(cycles, mma_cycles, 0.0))
-        late_s = (self.late + windows.width_s) / 2 if self.late else 0.0  # a window keeps its clock
+        late_s = (self.late + within[-1][1]) / 2 if self.late else 0.0  # a window keeps its clock
         unseen_s = within[-1][1] + late_s + windows.begun_s * self.top / self.slowest
         return self._seconds(cycles, mma_cycles - self._cut(within), unseen_s)
 
@@ -86,7 +87,7 @@ class Clock:
     def _seconds(self, cycles: float, mma_cycles: float, unseen_s: float) -> float:
         top, fall = self.top, self.fall
         first = (cycles + fall * max(0.0, mma_cycles / top - unseen_s)) / top
-        if fall > top / 3:
+        if 2 * fall >= top:
             return first
         slow = top - fall
         return max(first, (cycles * (slow - fall) + fall * (mma_cycles - slow * unseen_s)) / slow**2)
@@ -104,7 +105,7 @@ def iteration_cycles(work: Work) -> float:
 
 def clock(machine: Machine, work: Work) -> Clock:
     """That of a kernel."""
-    flight = work.mma_x16 / 16 * work.n_agents * work.cluster_size / machine.n_sm
+    flight = work.mma_x16 / 16 * work.n_agents * work.cluster_size / machine.n_sm / (1 - work.turn_x256 / 256)
     period = iteration_cycles(work) + work.barrier_cycles
     if machine.fixed_fs_per_cycle:
         return Clock(FS_PER_S / machine.fixed_fs_per_cycle, 0.0, flight, period)

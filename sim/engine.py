@@ -212,7 +212,7 @@ def _l2_read(m, s, ag, t, n_bytes):
 @jit
 def _access(m, w, s, ag, nodes, lrc, chunk, n_bytes, held, hbm_fs, split_x256, alone, t):
     """One agent asks for one chunk at time t; unless `alone` (multicast), it may merge with a request of its GPC, but
-    for rows that lie in two lines. Returns (time its data reaches the GPC, reason it took so long)."""
+    for rows that lie in two lines, and varies as that does. Returns (time its data reaches the GPC, why so late)."""
     s.n_access += 1
     entry = lrc[ag.gpc * w.n_chunks + chunk]
     asked, varies = t + _noise(ag, w.scatter_cycles) * s.fs_cycle, _noise(ag, m.l2_jitter_cycles)
@@ -389,7 +389,7 @@ def _start_mma(m, w, s, ag, sm, spans, t):
     sm.tensor_free = max(t, sm.tensor_free) + dur + (beside * fs >> 4)
     sm.smem_free = max(t, sm.smem_free) + smem
     end = max(sm.tensor_free, sm.smem_free, t + floor)
-    held = end - t - max(dur, smem, floor)  # by other CTAs, which take turns instruction by instruction
+    held = end - t - max(dur, smem, floor)  # by other CTAs, which take turns by instructions, or by fills
     end += ((_noise(ag, 2 * w.turn_x256) - w.turn_x256) * held >> 8) + w.drain_cycles * fs
     s.tensor_fs, s.smem_fs = s.tensor_fs + dur * w.cluster_size, s.smem_fs + smem * w.cluster_size
     s.n_mma += w.cluster_size

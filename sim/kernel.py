@@ -217,13 +217,22 @@ def _outcome(machine: rec.Machine, plan: Plan, state: State, whole: Records, flo
         utilisation=_utilisation(machine, state, whole),
         waits=_waits(plan, whole, floor_s / time_s),
         occupancy=plan.occupancy.describe(),
-        waves=work.n_items / (work.n_agents if work.n_items > work.n_agents else plan.n_slots),
+        waves=_waves_of(plan),
         sampled=bool(s["skip_items"]),
         n_events=int(s["n_events"]),
         windows=even_windows(state.windows[: int(s["n_win"])], machine, work),
         spans=_spans(state),
         spans_dropped=int(s["spans_lost"]),
     )
+
+
+def _waves_of(plan: Plan) -> float:
+    """Tiles over slots; where stream-K gives more slots some work than there are tiles, the part of slots that it gives
+    some."""
+    work = plan.work
+    waves = work.n_items / (work.n_agents if work.n_items > work.n_agents else plan.n_slots)
+    runs = stream_k.n_runs(work.stream_tiles, work.n_k, work.n_agents)
+    return max(waves, runs / plan.n_slots)
 
 
 def _bytes(work: rec.Work, c: Counters) -> dict[str, dict[str, int]]:

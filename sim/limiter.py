@@ -175,7 +175,7 @@ def _second(main: KernelResult, limiter: str, reason: str) -> list[str]:
 
 def _filling(main: KernelResult) -> list[str]:
     """Waves that leave slots empty."""
-    if main.config.get("stream_k"):
+    if main.config.get("stream_k") and main.waves >= 1:
         return []
     last = main.waves - int(main.waves)
     if main.waves < NEARLY_FULL:

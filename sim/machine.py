@@ -198,7 +198,7 @@ def build_machine(gpu: Gpu, clock_mhz: float | None, without: Collection[str], s
         launch_fs=0 if "cta_start" in without else round(gpu.kernel.launch_ns * 1e6),
         idle_mhz=round(min(gpu.activity.active_mhz, gpu.clock.boost_mhz)),
         tensor_mhz=fall,
-        soon_mhz=fall // 2,
+        soon_mhz=-(-fall // 2),
         late_fs=0 if sustained else round(gpu.activity.late_us * 1e9),
         fixed_fs_per_cycle=fs_per_cycle(held) if held else 0,
         window_fs=10**9,

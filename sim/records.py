@@ -45,7 +45,8 @@ class Machine(NamedTuple):
     """Of 1 KiB from L2 into one GPC: at L2's clock, which stays as it is when that of the SMs falls (triton kernels of
     counters.csv read up to 5,263 B a cycle of 1,781 MHz, more than all ports together pass in one of 1,980)."""
     l2_jitter_cycles: int
-    """Width of what loads take more or less than their mean."""
+    """Width of what L2 takes more or less than its mean to answer, for all whose requests merged, and of what its data
+    take to get into each SM."""
     launch_fs: int
     """From the launch of one CTA or cluster of a grid to the next."""
     idle_mhz: int

@@ -66,7 +66,7 @@ def row(call: Call, best_s: float) -> TileRow:
         ctas_per_sm=taken.ctas_per_sm,
         occupancy_limit=taken.limit,
         waves=main.waves,
-        tail_loss=0.0 if config.stream_k else tail_loss(main.waves),
+        tail_loss=0.0 if config.stream_k and main.waves >= 1 else tail_loss(main.waves),
         hbm_bytes=moved["hbm"],
         l2_bytes=moved["l2"],
         smem_bytes=taken.smem_bytes_per_cta,

@@ -342,7 +342,7 @@ def _after(result: Result, tile: Walk | None) -> Iterator[Step]:
 
 def _tail(main: KernelResult) -> str:
     waves = main.waves
-    if main.config.get("stream_k"):
+    if main.config.get("stream_k") and waves >= 1:
         return "the last ones are cut along k, so that all slots have work."
     last = waves - np.ceil(waves) + 1.0
     if waves <= 1.0:

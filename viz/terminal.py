@@ -201,7 +201,7 @@ def _occupancy(result: Result) -> str:
     occupancy, waves = result.main.occupancy, result.main.waves
     ctas, warps = words.plural(occupancy["ctas_per_sm"], "CTA"), words.plural(occupancy["warps_per_sm"], "warp")
     cut = f"{words.three_digits(waves)} waves of tiles, the last of them cut along k so that all slots get work"
-    filled = cut if result.main.config.get("stream_k") else _waves(waves)
+    filled = cut if result.main.config.get("stream_k") and waves >= 1 else _waves(waves)
     return f"{ctas} ({warps}) an SM, limited by {occupancy['limit']}; {filled}"
 
 

@@ -48,11 +48,15 @@ def _first_ctas(case: Case) -> list[Row]:
         flush.fill_(i)
         kernel = launch(case, a, b, c, log)
     torch.cuda.synchronize()
-    log[:, 1:] -= log[:, 1].min().clone()
-    rows = [
-        dict(zip(LOGGED, row, strict=True)) | {"cta": i, "regs": kernel.n_regs} for i, row in enumerate(log.tolist())
-    ]
-    return [row for row in rows if row["start"] < log[:, 3].min().item()]
+    log[:, 1:] -= log[:, 1].min()
+    rows = [dict(zip(LOGGED, row, strict=True)) | {"cta": i} for i, row in enumerate(log.tolist())]
+    return [row | {"regs": kernel.n_regs} for row in before_the_first_end(rows)]
+
+
+def before_the_first_end(rows: Sequence[Row]) -> list[Row]:
+    """Those that began before any had ended."""
+    first_end = min(row["end"] for row in rows)
+    return [row for row in rows if row["start"] < first_end]
 
 
 TABLE = Table(

@@ -337,11 +337,13 @@ def mma_work(gemm: Gemm, config: KernelConfig, gpu: Gpu, without: Collection[str
 
 
 def _costs(
-    gemm: Gemm, config: KernelConfig, gpu: Gpu, fit: Occupancy, without: Collection[str]
+    gemm: Gemm, config: KernelConfig, gpu: Gpu, fit: Occupancy, alone: bool, without: Collection[str]
 ) -> tuple[dict[str, int], int]:
-    """What loads, MMAs, spills and the ends of a CTA take without mechanisms switched off; FLOPs of an iteration."""
+    """What loads, MMAs, spills and the ends of a CTA take without mechanisms switched off; FLOPs of an iteration.
+    Who is `alone` on an SM takes no turns."""
     mma, flops = mma_work(gemm, config, gpu, without)
     values = {**_operands(gemm, config, gpu, without), **mma, **family_cycles(config, gpu, gemm)}
+    values["turn_x256"] *= not alone
     values["hbm_x256"] = round(256 * row_cost(gemm, config, gpu))
     values["spill_bytes"], values["spill_read_bytes"] = loop_spill_bytes(config, gemm, gpu, fit.ctas_per_sm)
     for mechanism in without:
@@ -386,8 +388,7 @@ def build_plan(
     without: Collection[str] = (),
     quick: bool = False,
 ) -> Plan:
-    """Schedule `gemm` as `config` on `gpu`; `full` forbids sampling, `quick` samples sooner. Raises ConfigError (from
-    `occupancy`) where the kernel does not fit."""
+    """Schedule `gemm`; `full` forbids sampling, `quick` samples sooner. Raises ConfigError where it does not fit."""
     fit = occupancy(config, gemm, gpu)
     grid_m, grid_n = cluster_tiles(gemm, config)
     size = config.cluster_m * config.cluster_n
@@ -398,7 +399,8 @@ def build_plan(
     agents = min(slots, max(1, config.n_ctas // size) if config.n_ctas and is_persistent(config) else slots)
     streamed = stream_tiles(n_items, n_k, agents) if config.stream_k else 0
     agents = agents if streamed else min(agents, n_items)
-    values, flops = _costs(gemm, config, gpu, fit, without)
+    alone = fit.ctas_per_sm == 1 or agents <= gpu.sm.count // size
+    values, flops = _costs(gemm, config, gpu, fit, alone, without)
     rows, cols = (grid_n, grid_m) if config.raster == "n" else (grid_m, grid_n)
     group = min(config.group, rows)
     static = is_persistent(config) and (config.stream_k or not counts_tiles(n_items, agents, splits))
@@ -407,7 +409,7 @@ def build_plan(
         n_agents=agents,
         cluster_size=size,
         spare_mhz=spare_mhz(gpu, agents * size),
-        exclusive=int((fit.ctas_per_sm == 1 or agents <= gpu.sm.count // size) and not values["spill_bytes"]),
+        exclusive=int(alone and not values["spill_bytes"]),
         persistent=int(is_persistent(config)),
         static=int(static),
         pingpong=int(config.pingpong),

@@ -48,12 +48,13 @@ WGMMA_NEED = 22, 2.4
 MMA_NEED = 14.5, 2.8, 1.4
 """Registers a thread needs besides accumulators: a base, some for each 16 B copy it issues in one stage (address and
 predicate), and operand fragments. Fitted to the `regs` column of the H200's tile_sweep.csv: on its 225 kernels the
-error is 2.5 % in the median, 3.7 % in the mean and 19 % at most; occupancy agrees in 1,264 of 1,377 rows."""
+error is 2.5 % in the median, 3.7 % in the mean and 19 % at most."""
 WGMMA_SQUEEZED = 20, 1.8
 MMA_SQUEEZED = 19, 2.6, 1.1
-"""The same of what Triton's kernels are launched with: ptxas saves registers where that lets one more CTA in. Of the
-values tried those with which the occupancy of the 218 tiles without spills in tile_sweep.csv, tile_more.csv and
-tile_choice.csv agrees most often: of 151 with wgmma in 150 (141 as above), of 67 with mma.sync in 61 (49)."""
+"""The same where it decides how many CTAs fit, as ptxas works towards whole numbers of them: it rather saves a register
+than a CTA. `*_NEED` are nearer in registers where both give as many. Of the values tried those with which the occupancy
+of the 218 tiles without spills in tile_sweep.csv, tile_more.csv and tile_choice.csv agrees most often: of 151 with
+wgmma in 150 (141 as above), of 67 with mma.sync in 61 (49)."""
 
 
 @dataclass(frozen=True)
