@@ -11,8 +11,8 @@ b_(i-1) d_i over all windows but the first, less e:
     each of its agents, a *flight* F together (more where they take turns, as one that is done early books its next
     behind the others); it is the growth of what is in flight that can be booked beyond a window and cut. As an agent
     starts no two MMAs within a *period* P of cycles, while it grows over d seconds no more than F (d f_i / P + 1)
-    cycles are booked, of which at most F - (1 - F / P) d (f - t) go beyond, if F < P. As it grows in every other window at
-    most, half of these for each window and one flight are cut in all:
+    cycles are booked, of which at most F - (1 - F / P) d (f - t) go beyond, if F < P. As it grows in every other
+    window at most, half of these for each window and one flight are cut in all:
     M' = M - F - sum max(0, F - max(0, 1 - F / P) d_i (f - t)) / 2 <= sum b_i f_i d_i.
 (3) Windows never get narrower, but for the last: sum b_i d_i <= A + U, with U the width of the last and e.
 (4) As f_i <= f, (2) and (3) give M' / f <= A + U. As (1 - b_i) (1 - b_(i-1)) >= 0, sum b_i b_(i-1) d_i is at least

@@ -14,24 +14,25 @@ TOP, FALL, WIDTH_S = 1.8e9, 0.27e9, 1e-6
 Busy = Callable[[int], float]
 
 
-def run(n: int, busy: Busy, flight: float = 0.0) -> tuple[float, float, float]:
+def run(n: int, busy: Busy, flight: float = 0.0, late_s: float = 0.0) -> tuple[float, float, float]:
     """(Seconds, cycles, cycles of MMAs) of `n` windows that close on time, of which `busy` parts are busy, as the
-    engine sets its clock. A flight is booked at the end of every other window and not in the next."""
+    engine sets its clock, by half of the fall before `late_s`. A flight is booked at the end of every other window and
+    not in the next."""
     time_s = cycles = mma_cycles = 0.0
     rate, width_s, n_kept = TOP, WIDTH_S, 0
     for i in range(n):
         booked = max(0.0, busy(i) * width_s * rate + (-flight if i % 2 else flight))
         time_s, cycles, mma_cycles = time_s + width_s, cycles + width_s * rate, mma_cycles + booked
-        rate = TOP - FALL * min(1.0, booked / (width_s * rate))
+        rate = TOP - (FALL if time_s >= late_s else FALL / 2) * min(1.0, booked / (width_s * rate))
         n_kept += 1
         if n_kept == N_WINDOWS:
             n_kept, width_s = N_WINDOWS // 2, 2 * width_s
     return time_s, cycles, mma_cycles
 
 
-def clock(flight: float, part: float = 1.0) -> Clock:
+def clock(flight: float, part: float = 1.0, late_s: float = 0.0) -> Clock:
     """That of agents which start MMAs for `part` of their time at most."""
-    return Clock(TOP, FALL, flight, max(flight, 1.0) / part)
+    return Clock(TOP, FALL, flight, max(flight, 1.0) / part, late_s)
 
 
 def patterns() -> dict[str, Busy]:
@@ -57,6 +58,17 @@ def test_no_pattern_is_below_the_bound(busy: Busy, flight: float) -> None:
     for n in (1, 2, 3, 10, 100, 511, 512, 513, 700, 1500, 3000):
         time_s, cycles, mma_cycles = run(n, busy, flight)
         assert clock(flight).least_s(cycles, mma_cycles, Windows(WIDTH_S)) <= time_s * (1 + 1e-12), n
+
+
+@pytest.mark.parametrize("late_us", [3, 31, 300, 1500.5])
+@pytest.mark.parametrize("busy", patterns().values(), ids=patterns().keys())
+def test_nor_is_one_whose_clock_falls_late(busy: Busy, late_us: float) -> None:
+    late_s = late_us * 1e-6
+    for n in (1, 2, 31, 32, 100, 511, 513, 700, 1500, 3000):
+        time_s, cycles, mma_cycles = run(n, busy, 400.0, late_s)
+        late = clock(400.0, late_s=late_s).least_s(cycles, mma_cycles, Windows(WIDTH_S))
+        assert late <= time_s * (1 + 1e-12), n
+        assert late <= clock(400.0).least_s(cycles, mma_cycles, Windows(WIDTH_S))
 
 
 @pytest.mark.parametrize("part", [0.8, 0.95, 0.99])

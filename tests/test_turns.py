@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from hwmodels.catalog import load_gpu
+from sim.kernel import run_kernel
+from sim.machine import build_machine
 from sim.result import KernelResult
-from tests.kernel_runs import multistage, run, time_fs, whole_gpu
+from sim.schedule.plan import build_plan
+from tests.kernel_runs import CYCLE_FS, MHZ, multistage, run, time_fs, whole_gpu
 from workloads import Gemm
 
 FULL = Gemm(22 * 128, 12 * 128, 4096)
 """Two tiles of 128x128 for each SM."""
+N_LOADS = 12
+"""That a ring of 13 stages asks for at once."""
 PAIRS = multistage(128, 128, 64, 3, registers_per_thread=128)
 
 
@@ -30,7 +37,27 @@ def test_without_jitter_they_do_not() -> None:
 
 
 @pytest.mark.parametrize("turn", [0.2, 0.9])
-def test_a_cta_with_an_sm_of_its_own_waits_for_nobody(turn: float) -> None:
-    lone = Gemm(11 * 128, 12 * 128, 1024)
-    jitter = "l2.jitter_cycles=300"
-    assert time_fs(kernel(lone, turn, jitter)) == time_fs(kernel(lone, 0, jitter))
+@pytest.mark.parametrize("tile", [(128, 128, 64, 3), (64, 64, 64, 4), (128, 64, 32, 5)])
+def test_a_cta_with_an_sm_of_its_own_waits_for_nobody(tile: tuple[int, int, int, int], turn: float) -> None:
+    """Not even where its own fills are in the way of its MMAs."""
+    gemm, config = Gemm(11 * tile[0], 12 * tile[1], 2048), multistage(*tile)
+    on = [load_gpu("h200_sxm", [f"multistage.turn_fraction={each}"]) for each in (0, turn)]
+    assert len({time_fs(run(gemm, config, gpu)) for gpu in on}) == 1
+
+
+def test_loads_that_merge_vary_alike() -> None:
+    """Four CTAs of a GPC ask for the same chunks of B, from memory, and each for its own of A, which L2 holds:
+    when B is there differs between them by what each SM draws itself, the draw of L2 being that of all."""
+    jitter, gemm, config = 400, Gemm(4 * 64, 64, 16 * 64), multistage(64, 64, 64, 13)
+    ready = []
+    for width in (0, jitter):
+        gpu = whole_gpu(f"l2.jitter_cycles={width}", "hbm.latency_ns=20000")
+        plan = build_plan(gemm, config, gpu, full=True)
+        spans = run_kernel(build_machine(gpu, MHZ, ()), plan, resident=(1.0, 0.0), trace=True).spans
+        assert spans is not None
+        loads = spans[(spans["kind"] == 1) & (spans["k"] < N_LOADS)]
+        ready.append(np.array([np.sort(loads["end_fs"][loads["k"] == k]) for k in range(N_LOADS)]) / CYCLE_FS)
+    late = ready[1] - ready[0]
+    assert late.shape == (N_LOADS, 4)
+    assert np.ptp(late, axis=1).max() <= jitter
+    assert np.ptp(late) > 1.3 * jitter
