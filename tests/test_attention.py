@@ -335,12 +335,12 @@ def test_unfused_scores_go_through_memory() -> None:
         (Attention(24, 32, 32, 128, 4096, 4096, causal=True), "flash"),
     ],
 )
-def test_what_is_sampled_is_within_a_percent(work: Attention, backend: str) -> None:
+def test_what_is_sampled_is_within_two_percent(work: Attention, backend: str) -> None:
     whole, some = (main_of(work, backend=backend, options=Options(full=full)) for full in (True, False))
     assert some.sampled
     assert not whole.sampled
     assert some.n_events < whole.n_events
-    assert some.time_s == pytest.approx(whole.time_s, rel=0.01)
+    assert some.time_s == pytest.approx(whole.time_s, rel=0.02)
     assert some.bytes["hbm"]["read"] == pytest.approx(whole.bytes["hbm"]["read"], rel=0.01)
     assert some.bytes["sm"]["read"] == pytest.approx(whole.bytes["sm"]["read"], rel=0.01)
     assert some.bytes["l2"]["write"] == whole.bytes["l2"]["write"]

@@ -32,7 +32,7 @@ def simulated_s(gemm: Gemm, config: KernelConfig, name: str = "h200_sxm", withou
 MEAN, VARIED = ("jitter",), ()
 
 
-@pytest.mark.parametrize(("without", "missed"), [(MEAN, 0.01), (VARIED, 0.02)], ids=["mean", "varied"])
+@pytest.mark.parametrize(("without", "missed"), [(MEAN, 0.01), (VARIED, 0.04)], ids=["mean", "varied"])
 @pytest.mark.parametrize(
     ("gemm", "family"),
     [
@@ -45,7 +45,7 @@ MEAN, VARIED = ("jitter",), ()
 def test_the_best_of_the_menu_is_among_the_best_eight(
     gemm: Gemm, family: str | None, without: tuple[str, ...], missed: float
 ) -> None:
-    """Of whole menus simulated: what the eight best estimates miss is 1 % at most, and 2 % where loads vary, which
+    """Of whole menus simulated: what the eight best estimates miss is 1 % at most, and 4 % where loads vary, which
     makes some percent of luck among tiles that are alike."""
     order = ranked(gemm, gpu("h200_sxm"), family)
     times = [simulated_s(gemm, config, without=without) for config in order]

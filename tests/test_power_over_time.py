@@ -103,9 +103,9 @@ def printed(result: Result) -> str:
 
 
 def test_the_states_come_from_a_sustained_result() -> None:
-    gemm = Gemm(2048, 2048, 2048)
+    gemm, fallen = Gemm(2048, 2048, 2048), load_gpu("h200_sxm", ["activity.late_us=0"])  # as in a long load
     burst, long, zeros = (
-        simulate(gemm, GPU, config=launched(gemm, GPU), sustained=sustained, data=data)
+        simulate(gemm, fallen, config=launched(gemm, GPU), sustained=sustained, data=data)
         for sustained, data in ((False, "random"), (True, "random"), (True, "zeros"))
     )
     before, settled = loads(long)

@@ -229,9 +229,11 @@ def test_compute_bound_layers_gain_little_by_smaller_weights() -> None:
 
 
 def test_finer_groups_are_never_faster() -> None:
+    """But for luck: loads that vary make some percent of difference between kernels that are alike."""
+    options = Options(clock_mhz=1700, without=frozenset({"jitter"}))
     config = complete(layer(8, form="int4", group=4096), gpu(H200), block_m=16, block_n=128, block_k=64, stages=8)
     times = [
-        run_call(layer(8, form="int4", group=group), config, gpu(H200), Options(clock_mhz=1700)).time_s
+        run_call(layer(8, form="int4", group=group), config, gpu(H200), options).time_s
         for group in (4096, 512, 128, 32)
     ]
     assert all(fine >= 0.99 * coarse for coarse, fine in itertools.pairwise(times))
