@@ -626,3 +626,13 @@ def test_lists_in_a_row_become_rows() -> None:
     traced = row | {"param2": "first 3", "value": "7;8;9;"}
     assert [each["param2"] for each in programs.separated(traced)] == ["line=0", "line=1", "line=2"]
     assert programs.separated(row | {"value": "5"}) == [row | {"value": "5"}]
+
+
+def test_ctas_that_run_first_began_before_any_ended() -> None:
+    from sim.measure.cta_times import before_the_first_end
+
+    rows = [
+        {"cta": i, "start": start, "end": end}
+        for i, (start, end) in enumerate(((0, 90), (32, 80), (80, 170), (79, 99)))
+    ]
+    assert [row["cta"] for row in before_the_first_end(rows)] == [0, 1, 3]
