@@ -13,8 +13,9 @@ wait for is again the first thing an agent of a lower number does, and the first
 which waits for nobody.
 
 Not modelled: CUTLASS's heuristic, which falls back to whole tiles or to split-K where it expects more of them; tiles
-added to make the order of tiles even; atomic additions in L2, which cost what plain stores of C do, ragged rows included; partial sums that L2
-could not keep when more are added to them; the traffic of asking; room for the workspace (two waves of tiles at most).
+added to make the order of tiles even; atomic additions in L2, which cost what plain stores of C do, ragged rows
+included; partial sums that L2 could not keep when more are added to them; the traffic of asking; room for the workspace
+(two waves of tiles at most).
 No stream-K kernel was measured.
 """
 
