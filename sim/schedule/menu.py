@@ -58,8 +58,8 @@ def menu(gpu: Gpu, family: str, gemm: Gemm) -> tuple[KernelConfig, ...]:
 
 @lru_cache(maxsize=64)
 def stream_k(gpu: Gpu, gemm: Gemm) -> tuple[KernelConfig, ...]:
-    """The cooperative kernels of the persistent menu as stream-K, those whose last wave of tiles is not full and whose
-    tiles can be cut; none where none fits. No library's menu has them."""
+    """The cooperative kernels of the persistent menu as stream-K, those whose tiles can be cut and fill half of the
+    last wave at most (of others CUTLASS's own choice is whole tiles). No library's menu has them."""
     if gemm.accumulator_dtype != "fp32" or not has_any(gpu, "persistent", gemm):
         return ()
     return tuple(
@@ -67,8 +67,14 @@ def stream_k(gpu: Gpu, gemm: Gemm) -> tuple[KernelConfig, ...]:
         for config in menu(gpu, "persistent", gemm)
         if not config.pingpong
         and -(-gemm.k // config.block_k) >= 2 * LEAST_ITERATIONS
-        and _n_tiles(config, gemm) % cluster_slots(gpu, config.cluster_m * config.cluster_n)
+        and 0 < _last_wave(config, gemm, gpu) <= 0.5
     )
+
+
+def _last_wave(config: KernelConfig, gemm: Gemm, gpu: Gpu) -> float:
+    """The part of the slots that the last wave of tiles fills; 0 where all waves are full."""
+    slots = cluster_slots(gpu, config.cluster_m * config.cluster_n)
+    return _n_tiles(config, gemm) % slots / slots
 
 
 def families(gpu: Gpu, gemm: Gemm) -> tuple[str, ...]:
